@@ -85,7 +85,7 @@ func (d *decoder) function(p *onnxpb.FunctionProto) (*Function, error) {
 	for _, name := range p.Output {
 		v := g.Value(name)
 		if v == nil {
-			return nil, fmt.Errorf("output %q is made by no node", name)
+			return nil, fmt.Errorf("no node makes the output %q", name)
 		}
 		g.AddOutput(v)
 	}
@@ -140,7 +140,7 @@ func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, 
 	for _, op := range p.Output {
 		v := g.read(op.GetName())
 		if v == nil {
-			return nil, fmt.Errorf("graph output %q of graph %q is made by no node", op.GetName(), g.Name)
+			return nil, fmt.Errorf("no node makes the output %q of graph %q", op.GetName(), g.Name)
 		}
 		g.AddOutput(v)
 		if v.info == nil && v.Graph == g {

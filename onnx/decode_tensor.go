@@ -38,7 +38,7 @@ func (d *decoder) tensorData(t *Tensor, p *onnxpb.TensorProto) (err error) {
 		return err
 	}
 	if n != int64(len(t.raw)) {
-		return fmt.Errorf("%s%v takes %d bytes, raw_data holds %d", t.DataType, t.Dims, n, len(t.raw))
+		return fmt.Errorf("%s%v takes %d bytes, but raw_data holds %d", t.DataType, t.Dims, n, len(t.raw))
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (t *Tensor) writeDeferred(w io.Writer) error {
 		return fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	if c.left != 0 {
-		return fmt.Errorf("tensor %q: %s%v takes %d bytes, %d were written", t.Name, t.DataType, t.Dims, size,
+		return fmt.Errorf("tensor %q: %s%v takes %d bytes, but %d were written", t.Name, t.DataType, t.Dims, size,
 			size-c.left)
 	}
 	return nil

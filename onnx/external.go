@@ -81,7 +81,7 @@ func parseExternal(p *onnxpb.TensorProto) (*External, error) {
 func parseSize(key, value string) (int64, error) {
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("external_data has the %s %q, which is no number of bytes", key, value)
+		return 0, fmt.Errorf("external_data has the %s %q, which is not a number of bytes", key, value)
 	}
 	return n, nil
 }
@@ -112,7 +112,7 @@ func (f *externalFiles) place(t *Tensor) (*externalFile, int64, error) {
 		return nil, 0, err
 	}
 	if e.Length >= 0 && e.Length != n {
-		return nil, 0, fmt.Errorf("%s%v takes %d bytes, its external_data gives the length %d", t.DataType, t.Dims, n,
+		return nil, 0, fmt.Errorf("%s%v takes %d bytes, but its external_data has the length %d", t.DataType, t.Dims, n,
 			e.Length)
 	}
 	x, err := f.file(e.Location)
@@ -150,12 +150,12 @@ func (f *externalFiles) file(location string) (*externalFile, error) {
 // folder, and not links, which might lead outside.
 func (f *externalFiles) find(x *externalFile, location string) error {
 	if f.dir == "" {
-		return fmt.Errorf("%w: the model was not read from a file, so there is no folder to find %q in", ErrMissingData,
+		return fmt.Errorf("%w: the model was not read from a file, so no folder contains %q", ErrMissingData,
 			location)
 	}
 	local := filepath.FromSlash(x.location)
 	if !filepath.IsLocal(local) || x.location == "." || strings.Contains(location, "\x00") {
-		return fmt.Errorf("its external data %q lie outside the model's folder", location)
+		return fmt.Errorf("its external data %q are outside the model's folder", location)
 	}
 	if f.root == nil {
 		root, err := os.OpenRoot(f.dir)
@@ -179,8 +179,9 @@ func (f *externalFiles) find(x *externalFile, location string) error {
 			continue
 		}
 		if !f.options.followLinks {
-			return fmt.Errorf("its external data %s lead through a symbolic link (%s): put the file itself there, or "+
-				"have links followed (--allow-links)", x.path, part)
+			return fmt.Errorf("its external data %s lead through a symbolic link (%s): replace the link by the file, "+
+				"or "+
+				"use --allow-links to follow it", x.path, part)
 		}
 		if info, err = os.Stat(x.path); err != nil {
 			return fmt.Errorf("%w: %w", ErrMissingData, err)
@@ -188,7 +189,7 @@ func (f *externalFiles) find(x *externalFile, location string) error {
 		break
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("its external data %s are no regular file", x.path)
+		return fmt.Errorf("its external data %s are not a regular file", x.path)
 	}
 	x.size = info.Size()
 	return nil
@@ -260,7 +261,8 @@ func (f *externalFiles) verify(t *Tensor) error {
 		x.digest = hex.EncodeToString(h.Sum(nil))
 	}
 	if x.digest != want {
-		return fmt.Errorf("the SHA-1 of %s is %s, the model says %s: the file was changed or damaged", x.path, x.digest,
+		return fmt.Errorf("the SHA-1 of %s is %s, but the model expects %s: the file was changed or "+
+			"damaged", x.path, x.digest,
 			want)
 	}
 	return nil

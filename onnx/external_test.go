@@ -100,11 +100,11 @@ func TestExternalDataErrors(t *testing.T) {
 		"hidden parent": {externalTensor("w", 1, "location", "sub/../../outside.bin"), "outside the model's folder"},
 		"absolute":      {externalTensor("w", 1, "location", "/etc/hostname"), "outside the model's folder"},
 		"the folder":    {externalTensor("w", 1, "location", "."), "outside the model's folder"},
-		"link": {externalTensor("w", 1, "location", "link.bin"), "symbolic link (link.bin): put the file itself " +
-			"there, or have links followed (--allow-links)"},
+		"link": {externalTensor("w", 1, "location", "link.bin"), "symbolic link (link.bin): replace the link by " +
+			"the file, or use --allow-links to follow it"},
 		"escaping link":  {externalTensor("w", 1, "location", "escape.bin"), "symbolic link (escape.bin)"},
 		"linked folder":  {externalTensor("w", 1, "location", "linked/weights.bin"), "symbolic link (linked)"},
-		"not a file":     {externalTensor("w", 1, "location", "folder.bin"), "no regular file"},
+		"not a file":     {externalTensor("w", 1, "location", "folder.bin"), "not a regular file"},
 		"file as folder": {externalTensor("w", 1, "location", "weights.bin/x"), "weights.bin/x"},
 		"past the end": {externalTensor("w", 100, "location", "weights.bin", "offset", "9901"),
 			"100 bytes at offset 9901 lie past the end of|10000 bytes"},
@@ -112,7 +112,7 @@ func TestExternalDataErrors(t *testing.T) {
 			"past the end"},
 		"too long": {externalTensor("w", 10001, "location", "weights.bin"), "past the end"},
 		"wrong length": {externalTensor("w", 100, "location", "weights.bin", "length", "99"),
-			"takes 100 bytes, its external_data gives the length 99"},
+			"takes 100 bytes, but its external_data has the length 99"},
 		"no number": {externalTensor("w", 100, "location", "weights.bin", "offset", "x"), `offset "x"`},
 		"negative":  {externalTensor("w", 100, "location", "weights.bin", "offset", "-4"), `offset "-4"`},
 		"key twice": {externalTensor("w", 1, "location", "weights.bin", "location", "sub/weights.bin"),

@@ -28,7 +28,7 @@ func foreign(b []byte) string {
 	case at(4, "TFL3"):
 		return "a TensorFlow Lite model: convert it with tf2onnx"
 	case at(4, "ORTM"):
-		return "a model in onnxruntime's own format: use the .onnx file that it was made from"
+		return "a model in onnxruntime's format: use the .onnx file that it was made from"
 	case at(0, "\x89HDF\r\n"):
 		return "an HDF5 file, as Keras writes models: convert it with tf2onnx"
 	case at(0, "\x1f\x8b"):

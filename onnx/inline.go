@@ -185,7 +185,7 @@ func (in *inliner) replace(n *Node, sc *scope, out *[]*Node) (replaced bool, err
 	if f != nil {
 		body = f.Body
 		if len(n.Inputs) > len(body.Inputs) || len(n.Outputs) > len(body.Outputs) {
-			return false, fmt.Errorf("call %q has %d inputs and %d outputs, and function %s has %d and %d",
+			return false, fmt.Errorf("call %q has %d inputs and %d outputs, but function %s has %d and %d",
 				n.Label(), len(n.Inputs), len(n.Outputs), f.describe(), len(body.Inputs), len(body.Outputs))
 		}
 		if x.attrs, err = in.bind(f, n, sc); err != nil {
@@ -195,7 +195,7 @@ func (in *inliner) replace(n *Node, sc *scope, out *[]*Node) (replaced bool, err
 		x.function, x.attrs, x.prefix = sc.function, sc.attrs, sc.prefix // a branch is part of its function
 	}
 	if len(n.Outputs) > len(body.Outputs) {
-		return false, fmt.Errorf("the node has %d outputs, and graph %q has %d", len(n.Outputs), body.Name,
+		return false, fmt.Errorf("the node has %d outputs, but graph %q has %d", len(n.Outputs), body.Name,
 			len(body.Outputs))
 	}
 	inner := &scope{source: body, at: sc.at, values: make(map[*Value]*Value, len(body.values)), expansion: x}
@@ -237,7 +237,7 @@ func (in *inliner) body(n *Node, body *Graph, sc, inner *scope, out *[]*Node) er
 	for _, p := range passed {
 		v := inner.value(p[0])
 		if v == nil {
-			return fmt.Errorf("output %q is the input %q, which the call leaves out", p[1].Name, p[0].Name)
+			return fmt.Errorf("output %q is the input %q, which the call does not pass", p[1].Name, p[0].Name)
 		}
 		if err := in.use("", inner.function); err != nil {
 			return err
@@ -264,8 +264,8 @@ func (in *inliner) bind(f *Function, n *Node, sc *scope) (map[string]bound, erro
 		_, hasDefault := attrs[a.Name]
 		if ref := b.attr.RefName; ref != "" && hasDefault && in.root != nil && !in.root.hasDefault(ref) {
 			return nil, fmt.Errorf("function %s passes its attribute %q on to %q of %s, where it has a default "+
-				"value: which holds depends on the call. "+
-				"Inline both functions or none", in.root.describe(), ref, a.Name, f.describe())
+				"value: the value depends on the call. "+
+				"Inline both functions or neither", in.root.describe(), ref, a.Name, f.describe())
 		}
 		attrs[a.Name] = b
 	}

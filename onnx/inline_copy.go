@@ -180,7 +180,7 @@ func (in *inliner) copyGraph(g, parent *Graph, outer *scope) (*Graph, error) {
 		return nil, in.tooMany()
 	}
 	if len(g.proto.GetSparseInitializer()) > 0 {
-		return nil, fmt.Errorf("graph %q has a sparse initializer, which is not copied", g.Name)
+		return nil, fmt.Errorf("graph %q has a sparse initializer, which is not supported here", g.Name)
 	}
 	c := newGraph(parent, parent.names, 0)
 	c.Name, c.Metadata = g.Name, slices.Clone(g.Metadata)
@@ -207,7 +207,7 @@ func (in *inliner) copyGraph(g, parent *Graph, outer *scope) (*Graph, error) {
 	for _, v := range g.Outputs {
 		w := sc.value(v)
 		if w == nil {
-			return nil, fmt.Errorf("graph %q returns the function's input %q, which the call leaves out", g.Name,
+			return nil, fmt.Errorf("graph %q returns the function's input %q, which the call does not pass", g.Name,
 				v.Name)
 		}
 		c.AddOutput(w)

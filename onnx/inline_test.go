@@ -217,8 +217,8 @@ func TestInlineErrors(t *testing.T) {
 				}
 			}),
 		"calls itself": chain(2, func(i int, f *onnx.Function) { add(f, "F0", f.Body.Inputs[0]).Domain = "d" }),
-		"has 2 inputs and 1 outputs, and function d.F0 has 1 and 1": few,
-		"which the call leaves out":                                 omitted,
+		"has 2 inputs and 1 outputs, but function d.F0 has 1 and 1": few,
+		"which the call does not pass":                              omitted,
 		"uses domain \"other\", which neither it nor the model imports": chain(2, func(i int, f *onnx.Function) {
 			add(f, "Op").Domain = "other"
 		}),

@@ -124,7 +124,7 @@ func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
 		}
 		l.restore()
 	}
-	return nil, fmt.Errorf("the model takes %d bytes even without its weights, above the %d that other tools read",
+	return nil, fmt.Errorf("the model takes %d bytes even without its weights, more than the %d that other tools read",
 		total, o.limit)
 }
 
@@ -275,7 +275,7 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 	e := dataEntry{size: t.Size(), bytes: func() ([]byte, error) {
 		b, err := typedBytes(saved, t.DataType)
 		if err == nil && int64(len(b)) != t.Size() {
-			err = fmt.Errorf("%s%v takes %d bytes, its fields hold %d", t.DataType, t.Dims, t.Size(), len(b))
+			err = fmt.Errorf("%s%v takes %d bytes, but its fields hold %d", t.DataType, t.Dims, t.Size(), len(b))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", t.Name, err)

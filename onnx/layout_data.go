@@ -148,7 +148,7 @@ func (e *dataEntry) link(path string) (temporary string, err error) {
 		return "", err
 	}
 	if info.Size() != e.size {
-		return "", fmt.Errorf("%s has %d bytes, it had %d when the model was read", e.source.path, info.Size(), e.size)
+		return "", fmt.Errorf("%s has %d bytes, but had %d when the model was read", e.source.path, info.Size(), e.size)
 	}
 	real, err := filepath.EvalSymlinks(e.source.path) // a hard link to a symbolic link would refer to another place
 	if err != nil {
@@ -159,7 +159,8 @@ func (e *dataEntry) link(path string) (temporary string, err error) {
 		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("cannot make a hard link of %s (write without it to copy the weights): %w", real, err)
+		return "", fmt.Errorf("cannot make a hard link of %s (to copy the weights instead, write without "+
+			"--link-weights): %w", real, err)
 	}
 	linked, err := os.Lstat(temporary)
 	if err == nil && !os.SameFile(linked, info) {

@@ -48,7 +48,7 @@ func (s *Staged) checkData(l *layout) error {
 	}
 	if len(l.data) > 0 {
 		if other := s.othersUse(s.dataPath); other != "" {
-			return fmt.Errorf("%s holds external data of %s, too: choose another name", s.dataPath, other)
+			return fmt.Errorf("%s also holds external data of %s: choose another name", s.dataPath, other)
 		}
 		return nil
 	}

@@ -45,7 +45,7 @@ func (m *Model) Part(nodes []*Node, inputs []Port, outputs []*Value) (*Model, er
 	for _, n := range nodes {
 		for _, v := range n.Reads() {
 			if !made[v] && sc.values[v] == nil && !addConstant(v) {
-				return nil, fmt.Errorf("node %q reads %q, which is no input of the part", n.Label(), v.Name)
+				return nil, fmt.Errorf("node %q reads %q, which is not an input of the part", n.Label(), v.Name)
 			}
 		}
 		for _, v := range n.Outputs {
@@ -57,7 +57,7 @@ func (m *Model) Part(nodes []*Node, inputs []Port, outputs []*Value) (*Model, er
 	}
 	for _, v := range outputs {
 		if sc.values[v] == nil && !addConstant(v) {
-			return nil, fmt.Errorf("%q is made by no node of the part", v.Name)
+			return nil, fmt.Errorf("no node of the part makes %q", v.Name)
 		}
 		part.Graph.AddOutput(sc.values[v])
 	}

@@ -46,7 +46,7 @@ func TestPart(t *testing.T) {
 		t.Error("the model is another one now")
 	}
 	_, err = b.Model.Part(nodes[2:], nil, nil)
-	if err == nil || !strings.Contains(err.Error(), "no input of the part") {
+	if err == nil || !strings.Contains(err.Error(), "not an input of the part") {
 		t.Errorf("a value that nothing makes: %v", err)
 	}
 	if _, err := b.Model.Part(nodes[1:], ports, []*onnx.Value{x}); err == nil {

@@ -95,7 +95,7 @@ func decode(b []byte) (*onnxpb.ModelProto, [][]byte, error) {
 	}
 	p := &onnxpb.ModelProto{}
 	if err := proto.Unmarshal(rest, p); err != nil {
-		return nil, nil, fmt.Errorf("no protobuf message of an ONNX model: %w", err)
+		return nil, nil, fmt.Errorf("not a protobuf message of an ONNX model: %w", err)
 	}
 	return p, raws, nil
 }

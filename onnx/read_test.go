@@ -86,7 +86,7 @@ func TestReadErrors(t *testing.T) {
 			&onnxpb.AttributeProto{Name: ptr("alpha")})), `(Elu) has the attribute "alpha" twice`},
 		"undefined input": {graph(node("y = Add(x,z)")), `node 0 "n_y" (Add) reads "z", which nothing defines`},
 		"undefined output": {modelOf(&onnxpb.GraphProto{Name: ptr("g"), Output: valueInfos("y")}),
-			`graph output "y" of graph "g"`},
+			`output "y" of graph "g"`},
 		"cycle": {graph(node("p = Abs(x)"), node("q = Add(p,r)"), node("r = Abs(q)"), node("s = Abs(r)")),
 			`graph "g" has a cycle through node "n_`},
 		"own output": {graph(node("y = Add(x,y)")), `reads its own output "y"`},
@@ -97,7 +97,7 @@ func TestReadErrors(t *testing.T) {
 		"dims overflow, typed": {initializers(floats("w", nil, 1<<40, 1<<40)), `tensor "w"|overflow`},
 		"negative dims":        {initializers(floats("w", []byte{}, -1)), `tensor "w"|negative dimension`},
 		"raw too short": {initializers(floats("w", make([]byte, 7), 2)),
-			`graph "g"|tensor "w"|takes 8 bytes, raw_data holds 7`},
+			`graph "g"|tensor "w"|takes 8 bytes, but raw_data holds 7`},
 		"raw of no type": {initializers(&onnxpb.TensorProto{Name: ptr("w"), RawData: []byte{1}}), "no fixed size"},
 		"raw in an attribute": {
 			graph(node("y = Constant()",
@@ -111,7 +111,7 @@ func TestReadErrors(t *testing.T) {
 				graphAttribute("then_branch", &onnxpb.GraphProto{Node: []*onnxpb.NodeProto{node("z = local.F(a)")}})))),
 			"calls itself"},
 		"function output": {modelOf(&onnxpb.GraphProto{}, &onnxpb.FunctionProto{Name: ptr("F"), Output: []string{"y"}}),
-			`output "y" is made by no node`},
+			`no node makes the output "y"`},
 		"training data too few": {
 			&onnxpb.ModelProto{Graph: &onnxpb.GraphProto{},
 				TrainingInfo: []*onnxpb.TrainingInfoProto{
@@ -181,11 +181,12 @@ func TestReadDamagedFiles(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		"empty":              {nil, "is empty"},
-		"text":               {[]byte("hello, this is a text file"), "no protobuf message of an ONNX model"},
-		"json":               {[]byte(`{"graph": {}}`), "no protobuf message of an ONNX model"},
-		"zeros":              {make([]byte, 1000), "no protobuf message of an ONNX model: byte 0"},
-		"lfs":                {[]byte("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"), "Git LFS pointer"},
+		"empty": {nil, "is empty"},
+		"text":  {[]byte("hello, this is a text file"), "not a protobuf message of an ONNX model"},
+		"json":  {[]byte(`{"graph": {}}`), "not a protobuf message of an ONNX model"},
+		"zeros": {make([]byte, 1000), "not a protobuf message of an ONNX model: byte 0"},
+		"lfs": {[]byte("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize " +
+			"1\n"), "Git LFS pointer"},
 		"checkpoint":         {[]byte("PK\x03\x04archive/data.pkl"), "torch.onnx.export"},
 		"GGUF":               {[]byte("GGUF\x03\x00\x00\x00"), "weights load"},
 		"safetensors":        {[]byte("\x40\x00\x00\x00\x00\x00\x00\x00{\"__metadata__\":{}}"), "a safetensors file"},

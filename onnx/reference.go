@@ -11,7 +11,7 @@ func NewReference(name string, t DataType, dims []int64, at External) (*Tensor, 
 		return nil, fmt.Errorf("tensor %q: %w", name, err)
 	}
 	if at.Location == "" || at.Offset < 0 || at.Length != n {
-		return nil, fmt.Errorf("tensor %q: %s%v takes %d bytes, the reference is to %d at offset %d of %q", name, t,
+		return nil, fmt.Errorf("tensor %q: %s%v takes %d bytes, but the reference is to %d at offset %d of %q", name, t,
 			dims, n, at.Length, at.Offset, at.Location)
 	}
 	return &Tensor{Name: name, DataType: t, Dims: append([]int64{}, dims...), External: &at, reference: true}, nil

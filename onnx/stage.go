@@ -252,5 +252,5 @@ func (s *Staged) keepAside(err error) error {
 	name := s.data
 	s.data = ""
 	atomicfile.Keep(name)
-	return fmt.Errorf("the model is written, its data are in %s: %w", name, err)
+	return fmt.Errorf("the model is written, but its data are still in %s: %w", name, err)
 }

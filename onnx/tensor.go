@@ -123,7 +123,7 @@ func (t *Tensor) Bytes() ([]byte, error) {
 	case t.files != nil && t.files.isClosed():
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, ErrClosed)
 	case t.External != nil && t.files == nil:
-		return nil, fmt.Errorf("tensor %q: %w: it was made in memory, so %q is in no folder", t.Name, ErrMissingData,
+		return nil, fmt.Errorf("tensor %q: %w: it was made in memory, so no folder contains %q", t.Name, ErrMissingData,
 			t.External.Location)
 	case t.External != nil:
 		b, err := t.files.bytes(t)
@@ -141,7 +141,7 @@ func (t *Tensor) Bytes() ([]byte, error) {
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	if n, err := byteSize(t.DataType, t.Dims); err != nil || n != int64(len(b)) {
-		return nil, fmt.Errorf("tensor %q: %s%v takes %d bytes, its fields hold %d", t.Name, t.DataType, t.Dims, n,
+		return nil, fmt.Errorf("tensor %q: %s%v takes %d bytes, but its fields hold %d", t.Name, t.DataType, t.Dims, n,
 			len(b))
 	}
 	return b, nil

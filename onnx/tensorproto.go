@@ -12,10 +12,11 @@ import (
 func UnmarshalTensor(b []byte) (*Tensor, error) {
 	p := &onnxpb.TensorProto{}
 	if err := proto.Unmarshal(b, p); err != nil {
-		return nil, fmt.Errorf("no TensorProto: %w", err)
+		return nil, fmt.Errorf("not a TensorProto: %w", err)
 	}
 	if p.GetDataLocation() == onnxpb.TensorProto_EXTERNAL {
-		return nil, fmt.Errorf("tensor %q lies in an external file, which a lone TensorProto cannot name", p.GetName())
+		return nil, fmt.Errorf("tensor %q is in an external file, which a TensorProto without a model cannot refer "+
+			"to", p.GetName())
 	}
 	d := &decoder{}
 	return d.tensor(p)

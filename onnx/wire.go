@@ -95,7 +95,7 @@ func (w *wireWalk) message(kind wireKind, at, end, graphs int) (delta int, err e
 		}
 	}
 	if w.messages++; w.messages > freeMessages && len(w.b)/minMessageSize < w.messages {
-		return 0, fmt.Errorf("more than %d messages in %d bytes: no real model is like that", freeMessages, len(w.b))
+		return 0, fmt.Errorf("more than %d messages in %d bytes: this is not a real model", freeMessages, len(w.b))
 	}
 	for at < end {
 		start := at
@@ -116,7 +116,7 @@ func (w *wireWalk) message(kind wireKind, at, end, graphs int) (delta int, err e
 			return 0, w.malformed(kind, start, protowire.ParseError(n))
 		}
 		if w.fields++; w.fields > freeMessages && len(w.b)/minFieldSize < w.fields {
-			return 0, fmt.Errorf("more than %d fields in %d bytes: no real model is like that", freeMessages, len(w.b))
+			return 0, fmt.Errorf("more than %d fields in %d bytes: this is not a real model", freeMessages, len(w.b))
 		}
 		child := wireOther
 		if num < wireFieldCount {
@@ -159,16 +159,18 @@ func (w *wireWalk) malformed(kind wireKind, at int, err error) error {
 	if kind == wireModel && errors.Is(err, io.ErrUnexpectedEOF) && at > 0 {
 		return fmt.Errorf("%w in the field at byte %d", errTruncated, at)
 	}
-	return fmt.Errorf("no protobuf message of an ONNX model: byte %d, in a %s: %w", at, wireNames[kind], err)
+	return fmt.Errorf("not a protobuf message of an ONNX model: byte %d, in a %s: %w", at, wireNames[kind], err)
 }
 
 // short reports a field that is longer than the rest of its message.
 func (w *wireWalk) short(kind, child wireKind, num, at int, length uint64, left int) error {
 	if kind == wireModel && child != wireOther {
-		return fmt.Errorf("%w: the %s at byte %d has %d bytes, of which %d are there", errTruncated, wireNames[child],
+		return fmt.Errorf("%w: the %s at byte %d has %d bytes, but the file holds only %d of "+
+			"them", errTruncated, wireNames[child],
 			at, length, left)
 	}
-	return fmt.Errorf("no protobuf message of an ONNX model, or a truncated one: byte %d, field %d of a %s: needs %d "+
+	return fmt.Errorf("not a protobuf message of an ONNX model, or a truncated one: byte %d, field %d of a %s: needs "+
+		"%d "+
 		"bytes, has %d",
 		at, num, wireNames[kind], length, left)
 }
@@ -190,7 +192,7 @@ func (w *wireWalk) writeTo(out io.Writer, raw func(out io.Writer, k int) error) 
 				return err
 			}
 			if c.left != 0 {
-				return fmt.Errorf("weights that are %d bytes short of the %d that were announced", c.left, e.size)
+				return fmt.Errorf("weights are %d bytes short of the expected %d", c.left, e.size)
 			}
 		}
 		from = e.end

@@ -95,11 +95,11 @@ func checkTargets(m *Model, l *layout) error {
 			return err
 		}
 		if !info.Mode().IsRegular() {
-			return fmt.Errorf("%s exists and is no regular file", target)
+			return fmt.Errorf("%s exists and is not a regular file", target)
 		}
 		if m.Path != "" {
 			if in, err := os.Stat(m.Path); err == nil && os.SameFile(in, info) {
-				return fmt.Errorf("%s is the file the model was read from: choose another name", target)
+				return fmt.Errorf("%s is the file that the model was read from: choose another name", target)
 			}
 		}
 		if l.reads(info) && !l.isLinkElsewhere(target) {

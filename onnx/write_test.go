@@ -185,12 +185,12 @@ func TestWriteRefuses(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	must(t, err)
 	for name, test := range map[string]struct{ out, want string }{
-		"the input":             {path, "is the file the model was read from"},
-		"the input by a link":   {filepath.Join(dir, "same.onnx"), "is the file the model was read from"},
+		"the input":             {path, "is the file that the model was read from"},
+		"the input by a link":   {filepath.Join(dir, "same.onnx"), "is the file that the model was read from"},
 		"the weights":           {filepath.Join(dir, "weights.bin"), "holds external data"},
 		"the weights as data":   {filepath.Join(dir, "data.onnx"), "holds external data"},
-		"a folder":              {filepath.Join(dir, "sub"), "no regular file"},
-		"a device":              {os.DevNull, "no regular file"},
+		"a folder":              {filepath.Join(dir, "sub"), "not a regular file"},
+		"a device":              {os.DevNull, "not a regular file"},
 		"a folder not there":    {filepath.Join(dir, "absent", "out.onnx"), "no such file"},
 		"a file for the folder": {filepath.Join(path, "out.onnx"), "not a directory"},
 	} {

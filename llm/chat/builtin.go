@@ -21,7 +21,7 @@ type call struct {
 }
 
 // missing is the value of a parameter without an argument.
-var missing any = undefined{"an argument that is missing"}
+var missing any = undefined{"a missing argument"}
 
 // def declares a builtin with a list of parameters such as "old new count".
 func def(params string, f func(c call) any) builtin {

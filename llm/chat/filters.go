@@ -49,7 +49,7 @@ func init() {
 			require(len(c.a) > 0, "map: an argument is missing")
 			attribute, byAttribute := c.a[0].(named)
 			ok := !byAttribute || attribute.name == "attribute" && len(c.a) == 1
-			require(ok, "map by more than an attribute is not supported")
+			require(ok, "map with more than an attribute is not supported")
 			c.a[0] = map[bool]any{true: attribute.value, false: c.a[0]}[byAttribute]
 			out, f := &sequence{kind: generator}, c.each(byAttribute, "filter", filters)
 			for _, v := range c.iterate(c.v) {
@@ -257,7 +257,7 @@ func (r *renderer) join(items []any, separator string, str func(v any) string) s
 
 func split(c call) any {
 	s, sep, n, out := c.v.(string), c.or(0, nil), want[int64](c.or(1, int64(-1))), newList()
-	require(sep != "" && (sep != nil || n < 0), "split by this separator and maxsplit is not supported")
+	require(sep != "" && (sep != nil || n < 0), "split with this separator and maxsplit is not supported")
 	if sep != nil {
 		c.charge(2 * itemBytes * (1 + strings.Count(s, want[string](sep))))
 		for _, part := range strings.SplitN(s, want[string](sep), int(cmp.Or(n+1, -1))) {

@@ -24,7 +24,7 @@ func (m Message) value(what string) *dict {
 	d, fields := newDict(nil, nil), newDict(nil, nil)
 	if m.Fields != nil {
 		fields, _ = decode(what+": fields", m.Fields).(*dict)
-		require(fields != nil, "%s: fields: no JSON object", what)
+		require(fields != nil, "%s: fields: not a JSON object", what)
 	}
 	// Templates use several names for a message's reasoning; set all, like transformers' _alias_reasoning_fields.
 	reasoning := cmp.Or(fields.values["reasoning_content"], fields.values["thinking"], fields.values["reasoning"])
@@ -86,11 +86,11 @@ const finalTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
 // openFinalMessage appends the tag to the text of the last message, and returns the text.
 func openFinalMessage(messages []any, opts Options) string {
-	require(!opts.AddGenerationPrompt, "the last message cannot be continued where a generation prompt is added")
-	require(len(messages) > 0, "there is no last message to continue")
+	require(!opts.AddGenerationPrompt, "cannot continue the last message and also add a generation prompt")
+	require(len(messages) > 0, "the list of messages is empty, so the last message cannot be continued")
 	last := messages[len(messages)-1].(*dict)
 	text, ok := last.values["content"].(string)
-	require(ok, "the content of the last message is no text, which could be continued")
+	require(ok, "the content of the last message is not text, so it cannot be continued")
 	last.set("content", text+finalTag)
 	return text
 }

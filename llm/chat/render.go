@@ -42,7 +42,7 @@ func try(line func() int, f func()) (err error) {
 type RaisedError struct{ Message string }
 
 // Error returns the message.
-func (e *RaisedError) Error() string { return "the chat template refuses the messages: " + e.Message }
+func (e *RaisedError) Error() string { return "the chat template rejects the messages: " + e.Message }
 
 // renderer is one rendering of a template.
 type renderer struct {
@@ -110,7 +110,7 @@ func (r *renderer) spend(values ...any) {
 			r.work -= len(v.items)
 		}
 	}
-	require(r.work >= 0, "too much work: the template runs away")
+	require(r.work >= 0, "the template takes too many steps and may never end")
 }
 
 // slow counts work on each character of text.
@@ -122,11 +122,11 @@ func (r *renderer) slow(bytes int) {
 // charge counts the memory of a value.
 func (r *renderer) charge(bytes int) {
 	r.bytes -= bytes
-	require(r.bytes >= 0, "values of more than %d MiB in all: the template runs away", maxBytes>>20)
+	require(r.bytes >= 0, "the values of the template take more than %d MiB: it may never end", maxBytes>>20)
 }
 
 func checkSize(n, bound int) {
-	require(n <= bound, "a value of more than %d bytes or items: the template runs away", bound)
+	require(n <= bound, "a value has more than %d bytes or items: the template may never end", bound)
 }
 
 // write writes the text of v and returns nil.
@@ -149,7 +149,7 @@ func (r *renderer) within(around map[string]any, n node) any {
 	r.vars = maps.Clone(around)
 	r.work -= len(r.vars)
 	r.depth++
-	require(r.depth <= maxDepth, "loops and macros are more than %d deep in each other", maxDepth)
+	require(r.depth <= maxDepth, "loops and macros are nested more than %d deep", maxDepth)
 	v := n(r)
 	r.vars = outer
 	r.bytes += taken // the variables are gone

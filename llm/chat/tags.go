@@ -21,7 +21,7 @@ func (p *parser) body(ends ...string) (node, string) {
 	for {
 		switch t := p.next(); {
 		case t.kind == tokenEnd:
-			require(len(ends) == 0, "{%% %s %%} of line %d has no end", p.tag.text, p.tag.line)
+			require(len(ends) == 0, "{%% %s %%} in line %d has no end", p.tag.text, p.tag.line)
 			return all, ""
 		case t.kind == tokenText:
 			parts = append(parts, func(r *renderer) any { return r.write(t.text) })
@@ -85,7 +85,7 @@ func (p *parser) setTag() node {
 	name, attribute := p.name(), ""
 	if p.skip(".") {
 		attribute = p.name()
-		require(attribute[0] != '_', "transformers refuses attributes that begin with _")
+		require(attribute[0] != '_', "transformers rejects attributes that begin with _")
 	}
 	var value node
 	if p.skip("=") {

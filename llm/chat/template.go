@@ -57,7 +57,7 @@ func Parse(source string) (*Template, error) {
 // add parses one of the templates. what names its source in errors.
 func (t *Template) add(name, source, what string) error {
 	if len(source) > maxSource {
-		return fmt.Errorf("%s: it has %d bytes; templates of up to %d are read", what, len(source), maxSource)
+		return fmt.Errorf("%s: it has %d bytes, more than the limit of %d", what, len(source), maxSource)
 	}
 	source = strings.ReplaceAll(strings.ReplaceAll(source, "\r\n", "\n"), "\r", "\n")
 	l := lexer{rest: strings.TrimSuffix(source, "\n"), line: 1}
@@ -91,7 +91,7 @@ func (t *Template) render(messages []Message, opts Options) string {
 	if tools := t.bodies["tool_use"]; tools != nil && opts.Tools != nil {
 		body = tools
 	}
-	require(body != nil, "there are several, and none of them has the name default")
+	require(body != nil, "it has several templates, but no template is named default")
 	vars, final := t.variables(messages, opts), ""
 	if opts.ContinueFinalMessage {
 		final = openFinalMessage(vars["messages"].(*sequence).items, opts)
@@ -146,7 +146,7 @@ func Read(path string) (*Template, error) {
 		err = t.readSource("default", path)
 	}
 	if err == nil && len(t.bodies) == 0 {
-		err = fmt.Errorf("%s has no chat_template.jinja, and no tokenizer_config.json with a chat_template", path)
+		err = fmt.Errorf("%s has neither chat_template.jinja nor a tokenizer_config.json with a chat_template", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)

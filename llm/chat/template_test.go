@@ -31,16 +31,24 @@ func TestNeverEmpty(t *testing.T) {
 		"a\n{{ messages[0].contents + 'x' }}": "line 2: contents of a dict is undefined",
 		"{{ messages[0].content.strp() }}":    "line 1: strp of a str is undefined",
 		"{{ nothing(1) }}":                    "line 1: nothing is undefined",
-		"{% macro m() %}{{ varargs }}{% endmacro %}{{ m() }}":               `line 1: the variable "varargs" is not supported`,
-		"{% for x in 'a' %}{{ loop.changed }}{% endfor %}":                  "line 1: loop.changed is not supported",
-		"{{ messages.count(1) }}":                                           "line 1: the method count of a list is not supported",
-		"a{% if 'x'.find is defined %}b{% endif %}":                         "line 1: the method find of a str is not supported",
-		"{{ messages[0].copy() }}":                                          "line 1: this method of a dict is not supported",
-		"{{ range == range }}":                                              "line 1: comparing a function with a function is not supported",
-		"{{ 'a'|safe == 'a' }}":                                             "line 1: comparing a Markup with a str is not supported",
-		"{{ [1, 2, 3][::2] }}":                                              "line 1: a slice with a step, other than [::-1], is not supported",
+		"{% macro m() %}{{ varargs }}{% endmacro %}{{ m() " +
+			"}}": `line 1: the variable "varargs" is not supported`,
+		"{% for x in 'a' %}{{ loop.changed }}{% endfor %}": "line 1: loop.changed is not supported",
+		"{{ messages.count(1) }}": "line 1: the method count of a list is " +
+			"not supported",
+		"a{% if 'x'.find is defined %}b{% endif %}": "line 1: the method find of a str is " +
+			"not supported",
+		"{{ messages[0].copy() }}": "line 1: this method of a dict is not " +
+			"supported",
+		"{{ range == range }}": "line 1: comparing a function with a " +
+			"function is not supported",
+		"{{ 'a'|safe == 'a' }}": "line 1: comparing a Markup with a str " +
+			"is not supported",
+		"{{ [1, 2, 3][::2] }}": "line 1: a slice with a step, other " +
+			"than [::-1], is not supported",
 		"{% set n = namespace(a=1) %}{% for x in 'a' if n.a %}{% endfor %}": "a namespace in the condition of a loop",
-		"{% set g = [1]|map('string') %}{{ g|list }}{{ g|list }}":           "reading a generator that was read before",
+		"{% set g = [1]|map('string') %}{{ g|list }}{{ g|list }}": "reading a generator that was already " +
+			"consumed",
 	} {
 		if got, err := render1(t, source, Options{}, hello); err == nil || !strings.Contains(err.Error(), want) ||
 			got != "" {
@@ -55,7 +63,7 @@ func TestNeverEmpty(t *testing.T) {
 // Parse returns an error with the line for invalid or unsupported syntax.
 func TestParseErrors(t *testing.T) {
 	for source, want := range map[string]string{
-		"a\n\n{% if x %}":                  "line 3: {% if %} of line 3 has no end",
+		"a\n\n{% if x %}":                  "line 3: {% if %} in line 3 has no end",
 		"\n{% endfor %}":                   `line 2: the tag "endfor" is not supported here`,
 		"{{ x|escape }}":                   `line 1: the filter "escape" is not supported`,
 		"{{ x is nice }}":                  `line 1: the test "nice" is not supported`,
@@ -91,7 +99,8 @@ func TestBounds(t *testing.T) {
 		"block": "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set x %}{{ ns.s }}{{ ns.s }}{% endset " +
 			"%}{% set ns.s = x %}{% endfor %}",
 		"macro": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-		"deep":  "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
+		"deep": "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l " +
+			"}}",
 		"range": "{{ range(100001)|length }}",
 		"work":  "{% set l = range(99999)|list %}{% for a in l %}{% if 5 in l|list %}{% endif %}{% endfor %}",
 		"equal": "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ " +
@@ -130,10 +139,10 @@ func TestContinueFinalMessage(t *testing.T) {
 		opts     Options
 		messages []Message
 	}{
-		"there is no last message": {source, opts, nil},
-		"where a generation prompt is added": {source, Options{ContinueFinalMessage: true, AddGenerationPrompt: true},
+		"the list of messages is empty": {source, opts, nil},
+		"also add a generation prompt": {source, Options{ContinueFinalMessage: true, AddGenerationPrompt: true},
 			[]Message{hello}},
-		"the content of the last message is no text": {source, opts,
+		"the content of the last message is not text": {source, opts,
 			[]Message{{Role: "user", Fields: json.RawMessage(`{"content":null}`)}}},
 		"leaves out the text of the last mes": {"x", opts, []Message{hello}},
 	} {
@@ -245,11 +254,12 @@ func TestRead(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"nothing":     {nil, "has no chat_template.jinja, and no tokenizer_config.json with a chat_template"},
-		"no template": {map[string]string{"tokenizer_config.json": `{}`}, "has no chat_template.jinja"},
+		"nothing":     {nil, "has neither chat_template.jinja nor a tokenizer_config.json with a chat_template"},
+		"no template": {map[string]string{"tokenizer_config.json": `{}`}, "has neither chat_template.jinja"},
 		"no JSON":     {map[string]string{"tokenizer_config.json": `{`}, "tokenizer_config.json: "},
-		"a number":    {map[string]string{"tokenizer_config.json": `{"chat_template":3}`}, "neither a string nor a list"},
-		"bad":         {map[string]string{"chat_template.jinja": "{% if"}, "chat_template.jinja: line 1"},
+		"a number": {map[string]string{"tokenizer_config.json": `{"chat_template":3}`}, "neither a string nor a " +
+			"list"},
+		"bad": {map[string]string{"chat_template.jinja": "{% if"}, "chat_template.jinja: line 1"},
 	} {
 		if _, err := Read(write(t, t.TempDir(), c.files)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, expected %q", name, err, c.want)
@@ -261,7 +271,7 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := tmpl.Render(nil, Options{}); err == nil ||
-		!strings.Contains(err.Error(), "none of them has the name default") {
+		!strings.Contains(err.Error(), "no template is named default") {
 		t.Errorf("%v", err)
 	}
 }

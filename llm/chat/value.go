@@ -30,7 +30,7 @@ type (
 	loop      map[string]any // the variable loop, with its supported attributes
 )
 
-const generator, exhausted = "generator", "generator that was read before"
+const generator, exhausted = "generator", "generator that was already consumed"
 
 func newList(items ...any) *sequence { return &sequence{"list", items} }
 
@@ -61,7 +61,7 @@ func want[T any](v any) T {
 	u, isUndefined := v.(undefined)
 	require(!isUndefined, "%s is undefined", u.name)
 	t, ok := v.(T)
-	require(ok, "a %s is not supported here, where a %s is", typeName(v), typeName(t))
+	require(ok, "a %s is not supported here: use a %s", typeName(v), typeName(t))
 	return t
 }
 

@@ -134,7 +134,7 @@ func (b *batch) advance(ctx context.Context, chunk int) error {
 	if fixed := b.g.layout.sequence(); fixed > 0 {
 		chunk = fixed
 		if left := b.slots() - b.past; left%fixed != 0 {
-			return fmt.Errorf("%s takes %d tokens a run, and %d are to come: export it with a sequence of any length",
+			return fmt.Errorf("%s takes %d tokens per run, but %d remain: export it with a sequence of any length",
 				b.g.session.Path(), fixed, left)
 		}
 	}
@@ -176,7 +176,7 @@ func (b *batch) run(ctx context.Context, starts []int, fresh int) error {
 	real := fresh
 	if fixed := l.sequence(); fixed > 0 && !l.cached() {
 		if fresh > fixed {
-			return fmt.Errorf("%s takes sequences of %d tokens, and this one has %d", b.g.session.Path(), fixed, fresh)
+			return fmt.Errorf("%s takes sequences of %d tokens, but this one has %d", b.g.session.Path(), fixed, fresh)
 		}
 		fresh = fixed
 	}

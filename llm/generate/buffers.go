@@ -47,8 +47,8 @@ func (b *batch) makeRoom() error {
 	}
 	room, input := b.g.layout.room()
 	if room > 0 && slots > room {
-		return fmt.Errorf("the cache is full: input %q holds %d tokens, and %d are to be in it with padding: patch "+
-			"the model with a greater --cache static=M", input, room, slots)
+		return fmt.Errorf("the cache is too small: input %q holds %d tokens, but %d are needed with padding: patch "+
+			"the model with a larger --cache static=M", input, room, slots)
 	}
 	if room == 0 {
 		ahead := 0

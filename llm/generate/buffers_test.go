@@ -154,7 +154,7 @@ func TestFullBuffers(t *testing.T) {
 		t.Errorf("%v (%s), want %v", got.IDs, got.Stop, want.IDs)
 	}
 	_, err := g.Start(generate.Options{}, make([]int64, 13))
-	if err == nil || !strings.Contains(err.Error(), `it has 13 tokens, and the cache of input "past_k0" holds 12`) {
+	if err == nil || !strings.Contains(err.Error(), `13 tokens, but the cache of input "past_k0" holds only 12`) {
 		t.Errorf("a prompt that is too long: %v", err)
 	}
 	// padding leaves the shorter prompt no room for all its tokens
@@ -163,7 +163,7 @@ func TestFullBuffers(t *testing.T) {
 	for _, e := range r.Tokens(t.Context()) {
 		err = e
 	}
-	if err == nil || !strings.Contains(err.Error(), `the cache is full: input "past_k0" holds 12 tokens`) {
+	if err == nil || !strings.Contains(err.Error(), `the cache is too small: input "past_k0" holds 12 tokens`) {
 		t.Errorf("a cache that is full: %v", err)
 	}
 }

@@ -97,7 +97,7 @@ func (c *cache) axes(m *onnx.Model, ids []onnx.Dim, present port) error {
 		take(c.sequence)
 	}
 	if len(open) > 0 {
-		return fmt.Errorf("input %s is taken for a cache, and the size of its axis %d (%s) cannot be told: give it a "+
+		return fmt.Errorf("input %s looks like a cache, but the size of its axis %d (%s) is unknown: declare it as a "+
 			"number in the export",
 			c.past, open[0], axisName(dims[open[0]]))
 	}

@@ -68,7 +68,7 @@ func addChooser(m *onnx.Model) error {
 		width = l.logits.dims[rank-1].Value
 	}
 	if x == nil || width < 1 || rank != idRank && rank != idRank+1 {
-		return fmt.Errorf("%s: logits %s of ids %s are not understood: no token can be chosen beside them", m.Path,
+		return fmt.Errorf("%s: cannot choose tokens in the graph: logits %s of ids %s are not supported", m.Path,
 			l.logits, l.ids)
 	}
 	if axis := rank - 2; rank > idRank && l.logits.dims[axis].Value != 1 { // keep only the last position of a prompt
@@ -108,7 +108,7 @@ func addChooser(m *onnx.Model) error {
 		}
 	}
 	if c.taken != "" {
-		return fmt.Errorf("%s: the model has a value %q: no token can be chosen beside its logits", m.Path, c.taken)
+		return fmt.Errorf("%s: cannot choose tokens in the graph: the model already has a value %q", m.Path, c.taken)
 	}
 	return nil
 }

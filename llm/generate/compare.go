@@ -105,7 +105,7 @@ func (c *Comparison) add(s Step, id int64) {
 func Compare(ctx context.Context, a, b *Generator, prompt, follow []int64, o Options, limit float64) (*Comparison,
 	error) {
 	if a.layout.vocabulary > 0 && b.layout.vocabulary > 0 && a.layout.vocabulary != b.layout.vocabulary {
-		return nil, fmt.Errorf("%s has a vocabulary of %d and %s of %d: their tokens cannot be compared",
+		return nil, fmt.Errorf("%s has a vocabulary of %d, but %s has %d: their tokens cannot be compared",
 			a.session.Path(), a.layout.vocabulary, b.session.Path(), b.layout.vocabulary)
 	}
 	c := newComparison(prompt, limit)
@@ -116,7 +116,7 @@ func Compare(ctx context.Context, a, b *Generator, prompt, follow []int64, o Opt
 		o.MaxTokens, o.StopTokens = len(follow), nil
 		for k, id := range follow {
 			if id < 0 || a.layout.vocabulary > 0 && id >= a.layout.vocabulary {
-				return nil, fmt.Errorf("token %d to follow has id %d, and the model's ids are 0 to %d", k, id,
+				return nil, fmt.Errorf("token %d of --follow has id %d, but the model's ids are 0 to %d", k, id,
 					a.layout.vocabulary-1)
 			}
 		}
@@ -134,7 +134,7 @@ func Compare(ctx context.Context, a, b *Generator, prompt, follow []int64, o Opt
 	ob.Choose = func(_ int, logits []float32) (int64, error) {
 		got = logits
 		if len(got) != len(want) {
-			return 0, fmt.Errorf("it has %d logits, and the first model %d", len(got), len(want))
+			return 0, fmt.Errorf("it has %d logits, but the first model has %d", len(got), len(want))
 		}
 		s, err := compareRows(want, got, chosen)
 		if err == nil {
@@ -176,7 +176,7 @@ type Recorded struct {
 func CompareRecorded(ctx context.Context, g *Generator, r Recorded, o Options, limit float64) (*Comparison, error) {
 	c := newComparison(r.Prompt, limit)
 	if r.Gaps != nil && len(r.Gaps) != len(r.IDs) {
-		return nil, fmt.Errorf("%d gaps are recorded for %d tokens", len(r.Gaps), len(r.IDs))
+		return nil, fmt.Errorf("the recording has %d gaps for %d tokens", len(r.Gaps), len(r.IDs))
 	}
 	o = greedy(o)
 	o.MaxTokens, o.StopTokens = len(r.IDs), nil
@@ -184,12 +184,12 @@ func CompareRecorded(ctx context.Context, g *Generator, r Recorded, o Options, l
 		i := len(c.Steps)
 		id := r.IDs[i]
 		if id < 0 || id >= int64(len(logits)) {
-			return 0, fmt.Errorf("the recorded token %d is %d, and the model has %d", i, id, len(logits))
+			return 0, fmt.Errorf("the recorded token %d is %d, but the model has only %d", i, id, len(logits))
 		}
 		s := Step{}
 		if i == 0 && r.Last != nil {
 			if len(r.Last) != len(logits) {
-				return 0, fmt.Errorf("%d logits are recorded, and the model has %d", len(r.Last), len(logits))
+				return 0, fmt.Errorf("the recording has %d logits, but the model has %d", len(r.Last), len(logits))
 			}
 			var err error
 			if s, err = compareRows(r.Last, logits, id); err != nil {
@@ -220,7 +220,8 @@ func CompareRecorded(ctx context.Context, g *Generator, r Recorded, o Options, l
 		}
 	}
 	if len(c.Steps) < len(r.IDs) {
-		return c, fmt.Errorf("%d tokens are recorded, and the model has positions for %d", len(r.IDs), len(c.Steps))
+		return c, fmt.Errorf("the recording has %d tokens, but the model has positions for "+
+			"%d", len(r.IDs), len(c.Steps))
 	}
 	return c, nil
 }

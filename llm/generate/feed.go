@@ -53,7 +53,7 @@ func (w *window) tensor(p port) (*onnx.Tensor, error) {
 		}
 		return w.scalar(p, flag)
 	}
-	return nil, fmt.Errorf("nothing is known of input %s", p)
+	return nil, fmt.Errorf("cannot tell the purpose of input %s", p)
 }
 
 // values makes a tensor from the number that at returns for each element.
@@ -99,7 +99,7 @@ func values(p port, dims []int64, at func(i int) int64) (*onnx.Tensor, error) {
 			le.PutUint16(b[2*i:], uint16(math.Float32bits(float32(at(i)))>>16))
 		}
 	default:
-		return nil, fmt.Errorf("input %s is of a type that nothing can be made for", p)
+		return nil, fmt.Errorf("input %s has an unsupported type", p)
 	}
 	return onnx.NewTensor(p.name, p.dataType, dims, b)
 }
@@ -135,7 +135,7 @@ func (w *window) positions(p port) (*onnx.Tensor, error) {
 		n := w.rows * w.fresh
 		return values(p, []int64{p.dims[0].Value, int64(w.rows), fresh}, func(i int) int64 { return w.at(i % n) })
 	}
-	return nil, fmt.Errorf("positions of shape [batch, sequence] are wanted, and the model has %s", p)
+	return nil, fmt.Errorf("positions must have the shape [batch, sequence], but the model has %s", p)
 }
 
 // at returns the position of element i of [rows, fresh].
@@ -146,7 +146,7 @@ func (w *window) at(i int) int64 { return w.position(i/w.fresh, w.starts[i/w.fre
 func (w *window) mask(p port) (*onnx.Tensor, error) {
 	rank := len(p.dims)
 	if rank != 2 && rank != 3 && rank != 4 {
-		return nil, fmt.Errorf("a mask of shape [batch, total] is wanted, and the model has %s", p)
+		return nil, fmt.Errorf("the mask must have the shape [batch, total], but the model has %s", p)
 	}
 	total := int64(max(w.total(), w.room))
 	if d := p.dims[rank-1]; d.Value > 0 {

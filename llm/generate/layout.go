@@ -76,7 +76,7 @@ type LayoutError struct {
 }
 
 func (e *LayoutError) Error() string {
-	return e.Reason + "\nits inputs, and what they are taken for:\n  " + strings.Join(e.Inputs, "\n  ")
+	return e.Reason + "\nits inputs and their purpose:\n  " + strings.Join(e.Inputs, "\n  ")
 }
 
 // newLayout finds out how to feed the model.
@@ -119,12 +119,12 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 		name := in.Value.Name
 		switch {
 		case roles.NameHas(name, "encoder"):
-			return fmt.Errorf("it is a decoder that reads what an encoder gives (input %q): text is generated with "+
-				"decoders alone", name)
+			return fmt.Errorf("it is the decoder of an encoder-decoder model (input %q): generate supports only "+
+				"decoder-only models", name)
 		case !in.Typed:
-			return fmt.Errorf("input %q is no tensor", name)
+			return fmt.Errorf("input %q is not a tensor", name)
 		case in.DataType.IsFloat() && roles.NameHas(name, "embed"):
-			return fmt.Errorf("it takes embeddings (input %q) in place of token ids: export it with its embedding "+
+			return fmt.Errorf("it takes embeddings (input %q) instead of token ids: export it with its embedding "+
 				"table", name)
 		}
 	}
@@ -144,7 +144,7 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 		case p.role == roles.Past || p.role == roles.Buffer || p.role == roles.Other && len(p.dims) >= 2:
 			pasts = append(pasts, in)
 		case p.role == roles.Other || p.role == roles.Index:
-			return fmt.Errorf("nothing is known of input %q", p.name)
+			return fmt.Errorf("cannot tell the purpose of input %q", p.name)
 		default:
 			l.others = append(l.others, p)
 		}
@@ -214,9 +214,9 @@ func (l *layout) findIDs(inputs []*roles.Input) error {
 	if best >= 0 {
 		shape := l.ids.String()
 		l.ids = port{}
-		return fmt.Errorf("token ids of shape [batch, sequence] are wanted, and it has %s", shape)
+		return fmt.Errorf("token ids must have the shape [batch, sequence], but it has %s", shape)
 	}
-	return fmt.Errorf("it is no language model: it has no input of token ids, integers that index the rows of a table")
+	return fmt.Errorf("it is not a language model: no input holds token ids (integers that index the rows of a table)")
 }
 
 // findLogits finds the output with a number for each token id: by its name, or by its last dimension.
@@ -242,7 +242,7 @@ func (l *layout) findLogits(m *onnx.Model) error {
 	for i, p := range outputs {
 		names[i] = p.String()
 	}
-	return fmt.Errorf("it has no output of logits, which is named so or has the vocabulary (%d) as its last "+
+	return fmt.Errorf("no output holds logits: none is named logits or has the vocabulary (%d) as its last "+
 		"dimension; its outputs are %s",
 		l.vocabulary, strings.Join(names, "; "))
 }

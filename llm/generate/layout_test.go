@@ -137,12 +137,13 @@ func TestLayouts(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	const ids, logits = "input_ids int64 b s", "logits float32 b s 32"
 	for want, m := range map[string]*onnx.Model{
-		"no language model":   decoder("", []string{"x float32 b 16"}, []string{"y float32 b 16"}),
-		"no output of logits": decoder(ids, nil, []string{"hidden float32 b s 16"}),
-		`reads what an encoder gives (input "encoder`: decoder(ids, []string{"encoder_hidden_states float32 b e 16"},
-			[]string{logits}),
-		`nothing is known of input "temperature"`: decoder(ids, []string{"temperature float32 1"}, []string{logits}),
-		`nothing is known of input "pixel_values"`: decoder(ids, []string{"pixel_values float32 b 3 h w"},
+		"not a language model":   decoder("", []string{"x float32 b 16"}, []string{"y float32 b 16"}),
+		"no output holds logits": decoder(ids, nil, []string{"hidden float32 b s 16"}),
+		`decoder of an encoder-decoder model (input "encoder`: decoder(ids,
+			[]string{"encoder_hidden_states float32 b e 16"}, []string{logits}),
+		`cannot tell the purpose of input "temperature"`: decoder(ids, []string{"temperature float32 " +
+			"1"}, []string{logits}),
+		`cannot tell the purpose of input "pixel_values"`: decoder(ids, []string{"pixel_values float32 b 3 h w"},
 			[]string{logits}),
 		"it takes embeddings (input \"inputs_embeds\"": decoder("", []string{"inputs_embeds float32 b s 16"},
 			[]string{logits}),

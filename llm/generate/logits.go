@@ -19,14 +19,16 @@ func rowOf(dims []int64, rows, fresh, row, slot int) (int, error) {
 	}
 	switch {
 	case len(dims) > 0 && n == rows && slot < fresh-1:
-		return 0, fmt.Errorf("the logits %v are of the last of %d tokens, which is padding: they are wanted for "+
+		return 0, fmt.Errorf("the logits %v are of the last of %d tokens, which is padding: use a model with logits "+
+			"for "+
 			"every token", dims, fresh)
 	case len(dims) > 0 && n == rows:
 		return row, nil
 	case len(dims) > 0 && n == rows*fresh:
 		return row*fresh + slot, nil
 	}
-	return 0, fmt.Errorf("the logits are %v, where %d sequences of %d new tokens were given", dims, rows, fresh)
+	return 0, fmt.Errorf("the logits have the shape %v, but the inputs had %d sequences of %d new "+
+		"tokens", dims, rows, fresh)
 }
 
 // logits holds the logits of a run, on the host.
@@ -73,7 +75,7 @@ func (l *logits) close() error {
 func (l *logits) row(row int, scratch *[]float32) ([]float32, error) {
 	classes, width := int(l.dims[len(l.dims)-1]), l.dataType.Bits()/8
 	if classes == 0 {
-		return nil, fmt.Errorf("the logits %v are of an empty vocabulary", l.dims)
+		return nil, fmt.Errorf("the logits %v have an empty vocabulary", l.dims)
 	}
 	b := l.elements[row*classes*width : (row+1)*classes*width]
 	if l.dataType == onnx.Float && uintptr(unsafe.Pointer(&b[0]))%4 == 0 {

@@ -40,13 +40,13 @@ type Run struct {
 func (g *Generator) Start(o Options, prompts ...[]int64) (*Run, error) {
 	r := &Run{g: g, options: o}
 	if len(prompts) == 0 {
-		return nil, errors.New("there is no prompt")
+		return nil, errors.New("no prompt is given")
 	}
 	if o.MaxTokens < 0 || o.MaxContext < 0 || o.PrefillSize < 0 {
-		return nil, errors.New("options of a run: numbers of tokens are 0 or more")
+		return nil, errors.New("options of a run: numbers of tokens must be 0 or more")
 	}
 	if len(o.StopTexts) > 0 && o.NewStream == nil {
-		return nil, errors.New("stop texts want a tokenizer")
+		return nil, errors.New("stop texts need a tokenizer")
 	}
 	if slices.Contains(o.StopTexts, "") {
 		return nil, errors.New("a stop text is empty")
@@ -78,15 +78,16 @@ func (g *Generator) checkPrompt(ids []int64, limit int) error {
 	}
 	for k, id := range ids {
 		if id < 0 || g.layout.vocabulary > 0 && id >= g.layout.vocabulary {
-			return fmt.Errorf("token %d has id %d, and the model's ids are 0 to %d", k, id, g.layout.vocabulary-1)
+			return fmt.Errorf("token %d has id %d, but the model's ids are 0 to %d", k, id, g.layout.vocabulary-1)
 		}
 	}
 	if room, input := g.layout.room(); room > 0 && len(ids) > room {
-		return fmt.Errorf("it has %d tokens, and the cache of input %q holds %d: patch the model with a greater "+
+		return fmt.Errorf("it has %d tokens, but the cache of input %q holds only %d: patch the model with a larger "+
 			"--cache static=M", len(ids), input, room)
 	}
 	if limit > 0 && len(ids) >= limit {
-		return fmt.Errorf("it has %d tokens, and the model has %d positions: none is left to generate", len(ids), limit)
+		return fmt.Errorf("it has %d tokens and the model has %d positions, so no position is left to "+
+			"generate", len(ids), limit)
 	}
 	return nil
 }
@@ -97,7 +98,7 @@ func (g *Generator) checkPrompt(ids []int64, limit int) error {
 func (r *Run) Tokens(ctx context.Context) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		if r.started {
-			yield(Token{}, errors.New("the tokens of this run were generated before"))
+			yield(Token{}, errors.New("this run has already generated its tokens"))
 			return
 		}
 		r.started = true

@@ -140,11 +140,11 @@ func TestSampled(t *testing.T) {
 func TestPromptErrors(t *testing.T) {
 	g := open(t, modelPath("llama-kv-dynamo-fp32"))
 	for want, prompts := range map[string][][]int64{
-		"there is no prompt": nil,
+		"no prompt is given": nil,
 		"no tokens":          {{1}, {}},
-		"id 160, and the model's ids are 0 to 159": {{1, 160}},
-		"id -1":                             {{-1}},
-		"has 4 tokens, and the model has 4": {{1, 2, 3, 4}},
+		"id 160, but the model's ids are 0 to 159": {{1, 160}},
+		"id -1":                            {{-1}},
+		"has 4 tokens and the model has 4": {{1, 2, 3, 4}},
 	} {
 		_, err := g.Start(generate.Options{MaxContext: 4}, prompts...)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -59,7 +59,7 @@ func (s Sampling) Validate() error {
 		{"min-p", s.MinP, s.MinP >= 0 && s.MinP <= 1, "from 0 (all tokens) to 1"},
 		{"repetition penalty", s.RepetitionPenalty,
 			s.RepetitionPenalty == 0 || s.RepetitionPenalty > 0 && float32(s.RepetitionPenalty) > 0,
-			"above 0 (1: none)"},
+			"above 0 (1: no penalty)"},
 		{"frequency penalty", s.FrequencyPenalty, math.Abs(s.FrequencyPenalty) <= 2, "from -2 to 2"},
 		{"presence penalty", s.PresencePenalty, math.Abs(s.PresencePenalty) <= 2, "from -2 to 2"},
 	} {
@@ -140,12 +140,12 @@ func (s *Sampler) draw(probs []float64) int {
 // greatest returns the first index of the greatest logit.
 func greatest(logits []float32) (int, error) {
 	if len(logits) == 0 {
-		return 0, errors.New("there are none")
+		return 0, errors.New("the list is empty")
 	}
 	best := 0
 	for i, l := range logits {
 		if l != l || l > math.MaxFloat32 {
-			return 0, fmt.Errorf("that of token %d is %v", i, l)
+			return 0, fmt.Errorf("the logit of token %d is %v", i, l)
 		}
 		if l > logits[best] {
 			best = i

@@ -54,7 +54,8 @@ func (s *Sampler) penalised(logits []float32, prompt, generated []int64) []float
 func (s *Sampler) distribution(logits []float32, best int) ([]int, []float64, error) {
 	t := float32(s.opts.Temperature)
 	if math.IsInf(float64(logits[best]/t), 0) {
-		return nil, nil, fmt.Errorf("temperature %v: the greatest logit, %v, overflows when divided by it; 0 is greedy",
+		return nil, nil, fmt.Errorf("temperature %v: dividing the greatest logit, %v, by it overflows; use 0 for "+
+			"greedy",
 			s.opts.Temperature, logits[best])
 	}
 	least := float32(math.Inf(-1))

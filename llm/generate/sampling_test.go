@@ -255,12 +255,13 @@ func TestSamplingErrors(t *testing.T) {
 		logits []float32
 		want   string
 	}{
-		{Sampling{}, nil, "logits: there are none"},
-		{Sampling{}, []float32{1, f(nan)}, "logits: that of token 1 is NaN"},
-		{Sampling{Temperature: 1}, []float32{f(inf), 1}, "logits: that of token 0 is +Inf"},
+		{Sampling{}, nil, "logits: the list is empty"},
+		{Sampling{}, []float32{1, f(nan)}, "logits: the logit of token 1 is NaN"},
+		{Sampling{Temperature: 1}, []float32{f(inf), 1}, "logits: the logit of token 0 is +Inf"},
 		{Sampling{Temperature: 1}, []float32{f(-inf), f(-inf)}, "logits: all are -Inf"},
-		{Sampling{RepetitionPenalty: 1e-30}, []float32{1e20, 1}, "logits after the penalties: that of token 0 is +Inf"},
-		{Sampling{Temperature: 1e-38}, []float32{1e20, 1}, "temperature 1e-38: the greatest logit"},
+		{Sampling{RepetitionPenalty: 1e-30}, []float32{1e20, 1}, "logits after the penalties: the logit of token 0 " +
+			"is +Inf"},
+		{Sampling{Temperature: 1e-38}, []float32{1e20, 1}, "temperature 1e-38: dividing the greatest logit"},
 	} {
 		s, err := NewSampler(c.opts)
 		if err != nil {

@@ -26,7 +26,7 @@ func (l *layout) steady() error {
 		}
 	}
 	if !l.has(roles.PastLength) {
-		return errors.New("the length of the attention mask tells how many tokens there are, and grows with them: " +
+		return errors.New("the model reads the number of tokens from the length of the attention mask, which grows: " +
 			"patch the model with --cache static --past-length")
 	}
 	for _, p := range l.others {
@@ -168,7 +168,7 @@ func (b *batch) step(ctx context.Context) error {
 	b.chosen, s.known = s.known[0], s.known[1:]
 	for row, id := range b.chosen[:len(b.sequences)] {
 		if id < 0 {
-			return fmt.Errorf("logits of sequence %d: the greatest is no number", row)
+			return fmt.Errorf("logits of sequence %d: the greatest is not a number", row)
 		}
 	}
 	b.buffers.Fed = true

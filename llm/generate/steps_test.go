@@ -253,7 +253,7 @@ func TestNoNumbers(t *testing.T) {
 		}
 		why := "is NaN"
 		if chooses {
-			why = "is no number"
+			why = "is not a number"
 		}
 		if err == nil || !strings.Contains(err.Error(), "logits") || !strings.Contains(err.Error(), why) {
 			t.Error(err)

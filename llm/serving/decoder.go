@@ -43,23 +43,24 @@ func readDecoder(m *onnx.Model) (*decoder, error) {
 
 func (d *decoder) check() error {
 	if len(d.Caches) == 0 {
-		return errors.New("it has no cache of keys and values, and would compute the whole text again for each " +
+		return errors.New("it has no cache of keys and values and would compute the whole text again for each " +
 			"token: export it with past key values")
 	}
 	if d.Input(roles.CacheFlag) != nil {
-		return fmt.Errorf("input %q chooses between a branch with a past and one without: apply --cache static leaves "+
-			"the one with a past", d.Input(roles.CacheFlag).Value.Name)
+		return fmt.Errorf("input %q chooses between a branch with a past and one without: use apply --cache static, "+
+			"which "+
+			"keeps only the branch with a past", d.Input(roles.CacheFlag).Value.Name)
 	}
 	for _, c := range d.Caches {
 		if c.InPlace != d.Caches[0].InPlace {
-			return fmt.Errorf("cache %s is written in place, and %s is not", d.Caches[0].Past, c.Past)
+			return fmt.Errorf("cache %s is written in place, but %s is not", d.Caches[0].Past, c.Past)
 		}
 	}
 	if len(d.Logits.Dims) != 3 || d.vocabulary() <= 0 {
-		return fmt.Errorf("logits of shape [batch, sequence, vocabulary] are wanted, and it has %s", d.Logits)
+		return fmt.Errorf("logits must have the shape [batch, sequence, vocabulary], but it has %s", d.Logits)
 	}
 	if len(d.IDs.Dims) != 2 {
-		return fmt.Errorf("token ids of shape [batch, sequence] are wanted, and it has %s", d.IDs)
+		return fmt.Errorf("token ids must have the shape [batch, sequence], but it has %s", d.IDs)
 	}
 	return nil
 }

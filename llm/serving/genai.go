@@ -58,15 +58,15 @@ func WriteGenAI(folder string, m *onnx.Model, o GenAIOptions) (*GenAIFolder, err
 	}
 	f := &GenAIFolder{FusedOps: fusedOps(m), Layers: len(d.Caches) / 2, Cache: cacheAppended, EOS: hub.EOS}
 	if f.FusedOps > 0 && o.Library == "" {
-		return nil, errors.New("the model has fused ops, and no library with their kernels is given")
+		return nil, errors.New("the model has fused ops, so it needs the library with their kernels")
 	}
 	if f.FusedOps == 0 {
 		o.Library = ""
 	}
 	for _, id := range append([]int64{hub.pad}, hub.EOS...) { // genai rejects them when it generates
 		if id < 0 || id >= d.vocabulary() {
-			return nil, fmt.Errorf("%s is the tokenizer of another model: token %d ends or pads a text, and %s has "+
-				"the tokens 0 to %d", o.Tokenizer, id, m.Path, d.vocabulary()-1)
+			return nil, fmt.Errorf("%s is the tokenizer of another model: token %d ends or pads a text, but %s has "+
+				"only the tokens 0 to %d", o.Tokenizer, id, m.Path, d.vocabulary()-1)
 		}
 	}
 	if d.buffers {
@@ -108,7 +108,7 @@ func contextLength(d *decoder, hub *hub, asked int64) (int64, error) {
 		most, why = p, "the model has positions for"
 	}
 	if asked > 0 && most > 0 && asked > most {
-		return 0, fmt.Errorf("a context of %d tokens is asked for, and %s %d", asked, why, most)
+		return 0, fmt.Errorf("a context of %d tokens is too long: %s %d", asked, why, most)
 	}
 	length := asked
 	if length == 0 {
@@ -118,8 +118,8 @@ func contextLength(d *decoder, hub *hub, asked int64) (int64, error) {
 		length = most
 	}
 	if length == 0 {
-		return 0, errors.New("how many tokens a sequence may have is said neither by the model nor by a config.json " +
-			"beside the tokenizer: give --context-length")
+		return 0, errors.New("the maximum number of tokens is unknown: neither the model nor a config.json " +
+			"beside the tokenizer has it: use --context-length")
 	}
 	return length, nil
 }

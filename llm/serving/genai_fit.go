@@ -35,12 +35,13 @@ func (d *decoder) fitGenAI(f *GenAIFolder) error {
 	mask, positions, past := d.Input(roles.Mask), d.Input(roles.Position), d.Input(roles.PastLength)
 	switch {
 	case mask != nil && len(mask.Dims) != 2:
-		return fmt.Errorf("genai gives a mask of shape [batch, tokens], and the model wants %s: export it with a mask "+
+		return fmt.Errorf("genai provides a mask of shape [batch, tokens], but the model needs %s: export it with a "+
+			"mask "+
 			"of two axes", mask)
 	case positions != nil && len(positions.Dims) != 2:
-		return fmt.Errorf("genai gives positions of shape [batch, sequence], and the model wants %s", positions)
+		return fmt.Errorf("genai provides positions of shape [batch, sequence], but the model needs %s", positions)
 	case past != nil && (len(past.Dims) > 1 || len(past.Dims) == 1 && past.Dims[0].Value > 1):
-		return fmt.Errorf("the number of tokens in the cache of each sequence can be given, and the model wants %s",
+		return fmt.Errorf("genai provides the number of cached tokens of each sequence, but the model needs %s",
 			past)
 	}
 	switch {
@@ -48,7 +49,8 @@ func (d *decoder) fitGenAI(f *GenAIFolder) error {
 		f.OneBecause = "the model does not count the tokens of each sequence: patch it with --cache static " +
 			"--past-length=rows"
 	case len(past.Dims) == 0 || past.Dims[0].Value == 1:
-		f.OneBecause = fmt.Sprintf("input %s is one number for all sequences: patch it with --past-length=rows", past)
+		f.OneBecause = fmt.Sprintf("input %s is one number for all sequences: patch the model with "+
+			"--past-length=rows", past)
 	case positions != nil && positions.Dims[0].Value == 1:
 		f.OneBecause = fmt.Sprintf("input %s has one row for all sequences", positions)
 	}
@@ -60,7 +62,7 @@ func (d *decoder) fitGenAI(f *GenAIFolder) error {
 		d.give(*past, d.pastLength(tokens, past.Dims))
 		f.Computed = append(f.Computed, past.Value.Name)
 		if f.OneBecause == "" && d.lastOnly() && !d.takeLastOfRows(tokens) {
-			f.OneBecause = "the logits are those of the last position, which is padding in a batch: patch the model " +
+			f.OneBecause = "the logits are of the last position, which is padding in a batch: patch the model " +
 				"without --last-logits"
 		}
 	}
@@ -198,7 +200,7 @@ func (d *decoder) nameForGenAI(one bool) error {
 	for _, p := range d.Others {
 		name := map[roles.Role]string{roles.Mask: genaiMask, roles.Position: genaiPositions}[p.Role]
 		if name == "" {
-			return fmt.Errorf("genai gives nothing for input %s (%s)", p, p.Role)
+			return fmt.Errorf("genai does not provide input %s (%s)", p, p.Role)
 		}
 		if err := port(p, name, onnx.Int64, 0); err != nil {
 			return err

@@ -75,8 +75,8 @@ func readHub(folder string) (*hub, error) {
 		}
 	}
 	if len(h.EOS) == 0 {
-		return nil, fmt.Errorf("%s: no file says which token ends a text: eos_token_id of config.json or "+
-			"generation_config.json, eos_token of tokenizer_config.json", folder)
+		return nil, fmt.Errorf("%s: no file names the token that ends a text: it is eos_token_id in config.json or "+
+			"generation_config.json, or eos_token in tokenizer_config.json", folder)
 	}
 	if h.pad = h.EOS[0]; h.Pad != nil && *h.Pad >= 0 { // -1 means no token
 		h.pad = *h.Pad

@@ -18,7 +18,7 @@ func (d *decoder) orderLayers() error {
 	for i := range d.Caches {
 		for _, u := range d.Caches[i].Past.Value.Uses() {
 			if u.Node.Domain == fused.Domain && u.Node.OpType == fused.LatentAttentionName {
-				return fmt.Errorf("cache %s is one buffer of latents for keys and values, and genai wants both of "+
+				return fmt.Errorf("cache %s is one buffer of latents for keys and values, but genai needs both for "+
 					"each layer: patch the model without --mla-cache", d.Caches[i].Past)
 			}
 		}
@@ -27,14 +27,14 @@ func (d *decoder) orderLayers() error {
 		}
 	}
 	if len(d.Caches)%2 != 0 {
-		return fmt.Errorf("it has %d caches, from %s on, and genai wants keys and values of each layer", len(d.Caches),
+		return fmt.Errorf("it has %d caches, from %s on, but genai needs keys and values of each layer", len(d.Caches),
 			d.Caches[0].Past)
 	}
 	d.Caches = byLayer(d.Caches)
 	for i := 0; i < len(d.Caches); i += 2 {
 		k, v := d.Caches[i].Past, d.Caches[i+1].Past
 		if k.Dims[1] != v.Dims[1] || k.Dims[3] != v.Dims[3] || k.DataType != v.DataType {
-			return fmt.Errorf("genai wants keys and values of one shape, and the model has %s and %s", k, v)
+			return fmt.Errorf("genai needs keys and values of one shape, but the model has %s and %s", k, v)
 		}
 	}
 	return nil
@@ -95,10 +95,11 @@ func (d *decoder) turnCache(c *generate.Cache) error {
 	dims := c.Past.Dims
 	switch {
 	case c.Tokens < 0:
-		return fmt.Errorf("%s is a state, which does not grow with the tokens: genai has none for a model of this kind",
+		return fmt.Errorf("%s is a state that does not grow with the tokens: genai does not support states in a "+
+			"model of this kind",
 			c.Past)
 	case len(dims) != 4 || c.Batch < 0:
-		return fmt.Errorf("genai keeps keys and values as [batch, heads, tokens, width], and the model has %s", c.Past)
+		return fmt.Errorf("genai keeps keys and values as [batch, heads, tokens, width], but the model has %s", c.Past)
 	}
 	order := []int{c.Batch, -1, c.Tokens, -1}
 	for axis := range dims {
@@ -111,8 +112,9 @@ func (d *decoder) turnCache(c *generate.Cache) error {
 		}
 	}
 	if dims[order[1]].Value <= 0 || dims[order[3]].Value <= 0 {
-		return fmt.Errorf("the number of heads and their width are wanted as numbers, and the model has %s: export it "+
-			"with them", c.Past)
+		return fmt.Errorf("genai needs the number of heads and their width as numbers, but the model has %s: export "+
+			"it "+
+			"with numbers", c.Past)
 	}
 	if slices.IsSorted(order) {
 		return nil

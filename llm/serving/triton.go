@@ -56,7 +56,7 @@ var modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 // CheckTritonName returns an error unless the name is valid for a model, its repository folder and its URL.
 func CheckTritonName(name string) error {
 	if !modelName.MatchString(name) {
-		return fmt.Errorf("%q is no name of a model: it has letters, digits, dots, _ and -", name)
+		return fmt.Errorf("invalid model name %q: use only letters, digits, '.', '_' and '-'", name)
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func CheckTritonName(name string) error {
 func WriteTriton(folder string, m *onnx.Model, o TritonOptions) (*TritonModel, error) {
 	t := &TritonModel{FusedOps: fusedOps(m), MaxBatchSize: o.MaxBatchSize}
 	if t.FusedOps > 0 && o.Library == "" {
-		return nil, errors.New("the model has fused ops, and no library with their kernels is given")
+		return nil, errors.New("the model has fused ops, so it needs the library with their kernels")
 	}
 	states, err := serverStates(m)
 	if err == nil {
@@ -118,13 +118,15 @@ func serverStates(m *onnx.Model) ([]state, error) {
 	past, mask, positions := d.Input(roles.PastLength), d.Input(roles.Mask), d.Input(roles.Position)
 	switch {
 	case past == nil || len(past.Dims) != 1 || past.Dims[0].Value >= 0:
-		return nil, errors.New("the server keeps the buffers of a decoder that is told the tokens of each sequence: " +
+		return nil, errors.New("the server keeps the buffers only of a decoder that gets the number of tokens of " +
+			"each sequence: " +
 			"patch it with --cache static=M --past-length=rows")
 	case d.room() == 0:
-		return nil, fmt.Errorf("the server keeps buffers of one size, and those of the model are of any (%s): patch "+
+		return nil, fmt.Errorf("the server keeps buffers of one size, but those of the model have any size (%s): "+
+			"patch "+
 			"it with --cache static=M, for M tokens", d.Caches[0].Past)
 	case positions != nil && len(positions.Dims) != 2:
-		return nil, fmt.Errorf("positions of shape [batch, sequence] can be computed, and the model wants %s",
+		return nil, fmt.Errorf("export computes positions of shape [batch, sequence], but the model needs %s",
 			positions)
 	}
 	// The server requires an axis besides the batch.
@@ -150,7 +152,7 @@ func serverStates(m *onnx.Model) ([]state, error) {
 		d.give(*keep, d.filled("logits_to_keep", keep.Dims, 1)) // of the last token
 	}
 	for _, p := range d.Others {
-		return nil, fmt.Errorf("nothing is known of input %s (%s) that the server could give", p, p.Role)
+		return nil, fmt.Errorf("the server cannot provide input %s (%s)", p, p.Role)
 	}
 	present := d.node("Unsqueeze", "present_length", []*onnx.Value{tokens, d.numbers("column_axis", 1)})
 	d.edit.SetType(present, onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})

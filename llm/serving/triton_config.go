@@ -35,9 +35,9 @@ func (t *TritonModel) describe(m *onnx.Model, states []state) error {
 		name, known := tritonTypes[typ.DataType]
 		switch {
 		case !ok || !typ.HasShape:
-			return fmt.Errorf("%q has no declared shape, which config.pbtxt says: declare it in the export", v.Name)
+			return fmt.Errorf("%q has no declared shape, which config.pbtxt needs: declare it in the export", v.Name)
 		case !known:
-			return fmt.Errorf("%q is of type %s, which Triton does not have", v.Name, typ.DataType)
+			return fmt.Errorf("%q has the type %s, which Triton does not support", v.Name, typ.DataType)
 		}
 		x := TritonTensor{Name: v.Name, DataType: name, Dims: []int64{}}
 		for _, d := range typ.Dims {
@@ -45,7 +45,8 @@ func (t *TritonModel) describe(m *onnx.Model, states []state) error {
 		}
 		other := i > 0 && len(typ.Dims) > 0 && typ.Dims[0].Param != batch && !decoder
 		if t.OneByOne == "" && (len(typ.Dims) == 0 || x.Dims[0] >= 0 || other) {
-			t.OneByOne = fmt.Sprintf("%q has no batch of any size as its first axis that all have", v.Name)
+			t.OneByOne = fmt.Sprintf("the first axis of %q is not a batch of any size, as for the other inputs and "+
+				"outputs", v.Name)
 		}
 		if len(typ.Dims) == 0 {
 			x.Dims = []int64{1} // the back end makes it a scalar

@@ -77,7 +77,7 @@ func (a *addedTokens) build() error {
 			return fmt.Errorf("added token %q is empty when it is normalized", t.Content)
 		}
 		if other, ok := m.add(pattern, id, t); ok {
-			return fmt.Errorf("added tokens %q and %q are the same text %q when they are normalized",
+			return fmt.Errorf("added tokens %q and %q become the same text %q when they are normalized",
 				a.tokens[other].Content, t.Content, pattern)
 		}
 	}

@@ -95,7 +95,7 @@ func Parse(data []byte) (*Tokenizer, error) {
 		return nil, fmt.Errorf("not a tokenizer.json: %w", err)
 	}
 	if f.Version != "" && f.Version != "1.0" {
-		return nil, fmt.Errorf("version is %q, 1.0 is known", f.Version)
+		return nil, fmt.Errorf("version is %q, only 1.0 is supported", f.Version)
 	}
 	if absent(f.Model) {
 		return nil, errors.New("no model: a tokenizer.json of Hugging Face's tokenizers library is expected")

@@ -31,7 +31,7 @@ func (c *decoderChain) read(raw json.RawMessage, where string) error {
 		return err
 	}
 	if c.joined != "" && kind != "Fuse" && kind != "Sequence" && (kind != "Strip" || c.started) {
-		return fmt.Errorf("%s: %s behind %s is not supported", where, kind, c.joined)
+		return fmt.Errorf("%s: %s after %s is not supported", where, kind, c.joined)
 	}
 	switch kind {
 	case "Sequence":

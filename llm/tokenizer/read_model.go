@@ -102,7 +102,7 @@ func readMerges(raw json.RawMessage) ([][2]string, error) {
 	out := make([][2]string, len(pairs))
 	for i, p := range pairs {
 		if len(p) != 2 {
-			return nil, fmt.Errorf("model.merges[%d]: %d tokens %q, two are merged", i, len(p), p)
+			return nil, fmt.Errorf("model.merges[%d]: %d tokens %q, expected two", i, len(p), p)
 		}
 		out[i] = [2]string{p[0], p[1]}
 	}

@@ -80,7 +80,7 @@ func readTemplate(raw json.RawMessage, where string) ([]piece, error) {
 		case p.Sequence != nil && p.Sequence.ID == "A":
 			out = append(out, piece{text: true})
 		case p.Sequence != nil:
-			return nil, fmt.Errorf("%s: sequence %q in the template of a single sequence, A is expected", at,
+			return nil, fmt.Errorf("%s: sequence %q in the template of a single sequence, expected A", at,
 				p.Sequence.ID)
 		case p.SpecialToken != nil:
 			s, ok := f.SpecialTokens[p.SpecialToken.ID]
@@ -104,7 +104,7 @@ func readClsSep(raw json.RawMessage, where string) ([]piece, error) {
 	var ids [2]int64
 	for i, token := range [][]json.RawMessage{f.Cls, f.Sep} {
 		if len(token) != 2 {
-			return nil, fmt.Errorf("%s: cls and sep are a token and its id each", where)
+			return nil, fmt.Errorf("%s: cls and sep must each be a token and its id", where)
 		}
 		if err := decode(token[1], where, &ids[i]); err != nil {
 			return nil, err

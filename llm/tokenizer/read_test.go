@@ -38,7 +38,8 @@ func TestRefused(t *testing.T) {
 			`supported`,
 		model(`"vocab":{},"merges":[],"end_of_word_suffix":"</w>"`): `end_of_word_suffix "</w>" is not supported`,
 		model(`"vocab":{},"merges":[],"unk_token":"?"`):             `unk_token "?" is not in vocab`,
-		small(`"pre_tokenizer":{"type":"Metaspace"}`):               "pre_tokenizer: Metaspace is not supported, only ByteLevel",
+		small(`"pre_tokenizer":{"type":"Metaspace"}`): "pre_tokenizer: Metaspace is not supported, " +
+			"only ByteLevel",
 		small(`"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Digits"},` +
 			`{"type":"Whitespace"}]}`): "pre_tokenizer.pretokenizers[1]: Whitespace is not",
 		small(`"pre_tokenizer":{"type":"Sequence","pretokenizers":[null]}`): "pre_tokenizer.pretokenizers[0]: null",
@@ -57,15 +58,17 @@ func TestRefused(t *testing.T) {
 			`"special_tokens":{}}`): `single[0]: "<s>" is not among special_tokens`,
 		small(`"post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"B"}}],` +
 			`"special_tokens":{}}`): `single[0]: sequence "B"`,
-		small(`"post_processor":{"type":"TemplateProcessing","single":[{}]}`):            "single[0]: neither",
-		small(`"post_processor":{"type":"RobertaProcessing","cls":["a"],"sep":["a",0]}`): "a token and its id each",
-		small(`"decoder":{"type":"WordPiece"}`):                                          "decoder: WordPiece is not supported",
+		small(`"post_processor":{"type":"TemplateProcessing","single":[{}]}`): "single[0]: neither",
+		small(`"post_processor":{"type":"RobertaProcessing","cls":["a"],"sep":["a",0]}`): "must each be a token and " +
+			"its id",
+		small(`"decoder":{"type":"WordPiece"}`): "decoder: WordPiece is not " +
+			"supported",
 		small(`"decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Replace","pattern":{"String":"a"},` +
-			`"content":""}]}`): "decoders[1]: Replace behind Fuse",
+			`"content":""}]}`): "decoders[1]: Replace after Fuse",
 		small(`"decoder":{"type":"Strip","content":" ","start":0,"stop":1}`):  "decoder: stop 1 is not supported",
 		small(`"decoder":{"type":"Strip","content":"  ","start":1,"stop":0}`): "is not one character",
 		small(`"normalizer":{"type":"Lowercase"},"added_tokens":[{"content":"X","normalized":true},{"content":"x",` +
-			`"normalized":true}]`): `added_tokens: added tokens "X" and "x" are the same`,
+			`"normalized":true}]`): `added_tokens: added tokens "X" and "x" become the same`,
 		small(`"added_tokens":7`): "not a tokenizer.json",
 	} {
 		_, err := Parse([]byte(file))

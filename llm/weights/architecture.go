@@ -117,7 +117,7 @@ func (a *architecture) ropeHeads(tensor string) (int64, error) {
 	}
 	n := ofLayer(heads, layer)
 	if n <= 0 {
-		return 0, fmt.Errorf("the rows of %s are in llama.cpp's order, and the file does not say the number of heads "+
+		return 0, fmt.Errorf("the rows of %s are in llama.cpp's order, but the file does not have the number of heads "+
 			"(%s.attention.head_count)", tensor, a.name)
 	}
 	return n, a.checkHeads(layer)
@@ -140,7 +140,7 @@ func ofLayer(list []int64, layer int64) int64 {
 	return list[layer]
 }
 
-var errHeads = errors.New("contradicts the tensor; mend the metadata, or give a map with rope_unpermute_heads")
+var errHeads = errors.New("contradicts the tensor; fix the metadata, or use --map with rope_unpermute_heads")
 
 // checkHeads returns an error if the head counts of the metadata do not fit the weights of a layer. The heads of
 // queries and keys have the same width.
@@ -167,7 +167,8 @@ func (a *architecture) checkHeads(layer int64) error {
 			if least > 0 {
 				why = fmt.Sprintf(" of %d rows (%s.%s)", least, a.name, from)
 			}
-			return fmt.Errorf("%s has %d rows, which are not %d heads%s: the number of heads in the metadata (%s.%s) "+
+			return fmt.Errorf("%s has %d rows, which is not a multiple of %d heads%s: the number of heads in the "+
+				"metadata (%s.%s) "+
 				"%w", name, rows, w.heads, why, a.name, w.key, errHeads)
 		}
 		if width == 0 {
@@ -186,7 +187,7 @@ func (a *architecture) qkvHeads(tensor string) (int64, error) {
 		return 0, nil
 	}
 	if len(a.heads) != 1 || a.heads[0] <= 0 {
-		return 0, fmt.Errorf("the rows of %s are grouped by llama.cpp, and the file does not say the number of heads "+
+		return 0, fmt.Errorf("the rows of %s are grouped by llama.cpp, but the file does not have the number of heads "+
 			"(%s.attention.head_count)", tensor, a.name)
 	}
 	return a.heads[0], nil

@@ -50,7 +50,8 @@ func (x *matcher) assign(v *onnx.Value) (*assignment, error) {
 		switch {
 		case a != nil && c.rule == ByModule && isExpertParameter.MatchString(c.name):
 			if stack != nil && stack.recipe.key() != a.recipe.key() {
-				return nil, fmt.Errorf("it may be %s or %s: give a map", stack.tensors[0].Name, a.tensors[0].Name)
+				return nil, fmt.Errorf("it may be %s or %s: use --map to "+
+					"choose", stack.tensors[0].Name, a.tensors[0].Name)
 			}
 			stack = a
 		case a != nil:
@@ -75,8 +76,8 @@ func (x *matcher) tied(v *onnx.Value) (a *assignment, err error) {
 		case t == nil:
 			continue
 		case x.c.untied:
-			return nil, fmt.Errorf("the checkpoint has %s alone, and its config.json says that head and token "+
-				"embedding are two (tie_word_embeddings)", t.Name)
+			return nil, fmt.Errorf("the checkpoint has only %s, but its config.json says that the head and the token "+
+				"embedding are separate (tie_word_embeddings)", t.Name)
 		case hasName(c.name, embeddings) && x.consumed[t]:
 			continue
 		}
@@ -139,7 +140,7 @@ func (x *matcher) single(v *onnx.Value, t *Tensor, own bool) (*assignment, error
 func (x *matcher) mapped(v *onnx.Value, e MapEntry) (*assignment, error) {
 	t := x.c.Tensor(e.Tensor)
 	if t == nil {
-		return nil, fmt.Errorf("the map names the tensor %s, which no file has", e.Tensor)
+		return nil, fmt.Errorf("the map names the tensor %s, which is not in any file", e.Tensor)
 	}
 	want := v.Const.Dims
 	if e.Shape != nil && !same(e.Shape, want) {

@@ -135,8 +135,9 @@ func (c *Checkpoint) open(path string) error {
 		}
 		return c.addSafetensors(files...)
 	}
-	return fmt.Errorf("%s: weights are read from files that end in .gguf, .safetensors or .json (an index), and from "+
-		"folders with these", path)
+	return fmt.Errorf("%s: weights are read only from files that end in .gguf, .safetensors or .json (an index), and "+
+		"from "+
+		"folders with such files", path)
 }
 
 // openFolder opens a folder in the layout of model hubs.
@@ -212,7 +213,7 @@ func (c *Checkpoint) add(t *Tensor) error {
 		if other.Path == t.Path {
 			return fmt.Errorf("%s is given twice", t.Path)
 		}
-		return fmt.Errorf("tensor %q is in %s and in %s: give only one of them", t.Name, other.Path, t.Path)
+		return fmt.Errorf("tensor %q is in %s and in %s: name only one of them", t.Name, other.Path, t.Path)
 	}
 	c.byName[t.Name] = t
 	c.Tensors = append(c.Tensors, t)

@@ -68,7 +68,7 @@ func TestExpertsByModule(t *testing.T) {
 		path := file(t, "m.safetensors", nil, named(in+"gate_up_proj", counted(0, c.dims...)),
 			named(in+"down_proj", counted(0, c.down...)))
 		_, r := load(t, m, open(t, path), weights.MatchOptions{})
-		if r.Loaded != c.loaded || c.loaded == 0 && !strings.Contains(r.Missing[0].Reason, "give a map") {
+		if r.Loaded != c.loaded || c.loaded == 0 && !strings.Contains(r.Missing[0].Reason, "use --map") {
 			t.Errorf("%v: %+v", c.dims, r)
 		}
 	}

@@ -85,8 +85,7 @@ func (a *architecture) refusal() string {
 	case a == nil || a.isUnderstood:
 		return ""
 	case a.name == "":
-		return "the GGUF file does not say its general.architecture: give a map"
+		return "the GGUF file does not have general.architecture: use --map"
 	}
-	return fmt.Sprintf("what llama.cpp's conversion does to the tensors of architecture %q is not known here: give a "+
-		"map", a.name)
+	return fmt.Sprintf("how llama.cpp converts the tensors of architecture %q is unknown here: use --map", a.name)
 }

@@ -30,7 +30,7 @@ func (x *keeper) addHalf(p *Plan, a *assignment, t onnx.DataType) error {
 	dims := a.value.Const.Dims
 	switch {
 	case len(dims) != 2 && len(dims) != 3:
-		return fmt.Errorf("it has the shape %v, and a product reads a matrix or experts", dims)
+		return fmt.Errorf("it has the shape %v, but a product reads a matrix or experts", dims)
 	case a.recipe.add != 0:
 		return fmt.Errorf("%+g is added to each element", a.recipe.add)
 	}

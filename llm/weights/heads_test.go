@@ -20,16 +20,18 @@ func TestHeads(t *testing.T) {
 		"as many": {map[string]any{"llama.attention.head_count": 4}, 16, ""},
 		"fewer":   {map[string]any{"llama.attention.head_count": 4, "llama.attention.head_count_kv": 2}, 8, ""},
 		"fewer, unsaid": {map[string]any{"llama.attention.head_count": 4}, 8,
-			"blk.0.attn_k.weight has 8 rows, which are not 4 heads of 4 rows (llama.attention.head_count)"},
+			"blk.0.attn_k.weight has 8 rows, which is not a multiple of 4 heads of 4 rows " +
+				"(llama.attention.head_count)"},
 		"too many": {map[string]any{"llama.attention.head_count": 4, "llama.attention.head_count_kv": 4}, 8,
 			"blk.0.attn_k.weight has 8 rows"},
 		"of a width": {map[string]any{"llama.attention.head_count": 4, "llama.attention.head_count_kv": 2,
 			"llama.attention.key_length": 4}, 8, ""},
 		"of another width": {map[string]any{"llama.attention.head_count": 4, "llama.attention.head_count_kv": 2,
 			"llama.attention.key_length": 8}, 8,
-			"blk.0.attn_q.weight has 16 rows, which are not 4 heads of 8 rows (llama.attention.key_length)"},
+			"blk.0.attn_q.weight has 16 rows, which is not a multiple of 4 heads of 8 rows " +
+				"(llama.attention.key_length)"},
 		"rotated further": {map[string]any{"llama.attention.head_count": 4, "llama.rope.dimension_count": 8}, 16,
-			"blk.0.attn_q.weight has 16 rows, which are not 4 heads of 8 rows"},
+			"blk.0.attn_q.weight has 16 rows, which is not a multiple of 4 heads of 8 rows"},
 	} {
 		c.metadata["general.architecture"] = "llama"
 		path := file(t, "m.gguf", c.metadata, named("blk.0.attn_q.weight", counted(0, 16, k)),

@@ -70,7 +70,7 @@ func (l *lookup) find(parameter string) (*Tensor, error) {
 		case len(list) == 1:
 			return list[0], l.refused(list[0])
 		case len(list) > 1:
-			return nil, fmt.Errorf("%s may be %s or %s: give a map", parameter, list[0].Name, list[1].Name)
+			return nil, fmt.Errorf("%s may be %s or %s: use --map to choose", parameter, list[0].Name, list[1].Name)
 		}
 	}
 	for arch := range l.files {

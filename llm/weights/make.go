@@ -16,7 +16,7 @@ func (r *recipe) ungroup(t *Tensor) error {
 	}
 	whole := r.blocks[0].pieces[0]
 	if len(r.blocks) != 1 || whole.rows%(3*heads) != 0 {
-		return fmt.Errorf("%s has %d rows, which are no q, k and v of %d heads", t.Name, whole.rows, heads)
+		return fmt.Errorf("%s has %d rows, which cannot be q, k and v of %d heads", t.Name, whole.rows, heads)
 	}
 	d := whole.rows / (3 * heads)
 	r.blocks[0].pieces, r.qkvHeads = nil, heads
@@ -40,7 +40,7 @@ func newRecipe(dims []int64, t *Tensor, transposed bool, heads int64, add float3
 		rows, cols, count = t.Dims[k-2], t.Dims[k-1], product(t.Dims[:k-2])
 	}
 	if heads > 0 && (count != 1 || rows%(2*heads) != 0) {
-		return nil, fmt.Errorf("%s has %d rows, which are no pairs of %d heads", t.Name, rows, heads)
+		return nil, fmt.Errorf("%s has %d rows, which cannot be pairs of %d heads", t.Name, rows, heads)
 	}
 	r := &recipe{dims: dims, add: add}
 	for i := range count {
@@ -59,12 +59,12 @@ func (x *matcher) checked(v *onnx.Value, r *recipe) (*assignment, error) {
 				return nil, p.t.broken
 			}
 			if !p.t.Readable && p.t.DataType != want {
-				return nil, fmt.Errorf("%s is of type %s, which cannot be read: requantise the file, or convert it "+
+				return nil, fmt.Errorf("%s has the type %s, which cannot be read: requantize the file, or convert it "+
 					"to F16 (llama-quantize)", p.t.Name, p.t.Type)
 			}
 			isFloat := p.t.DataType == onnx.Undefined || p.t.DataType.IsFloat() || isFloat8(p.t.DataType)
 			if p.t.DataType != want && !(isFloat && casts[want] != nil) {
-				return nil, fmt.Errorf("%s is of type %s, which does not become %s", p.t.Name, p.t.Type, want)
+				return nil, fmt.Errorf("%s has the type %s, which cannot be converted to %s", p.t.Name, p.t.Type, want)
 			}
 			if !slices.Contains(a.tensors, p.t) {
 				a.tensors = append(a.tensors, p.t)

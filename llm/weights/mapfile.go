@@ -73,7 +73,7 @@ func ParseMap(text []byte) (Map, error) {
 				return nil, fmt.Errorf(`"map": %w`, err)
 			}
 		case !slices.Contains(fileInformation, f.name):
-			return nil, fmt.Errorf("unknown field %q: there is \"map\", and for information %s", f.name,
+			return nil, fmt.Errorf("unknown field %q: the fields are \"map\" and, for information, %s", f.name,
 				strings.Join(fileInformation, ", "))
 		}
 	}
@@ -116,7 +116,7 @@ func parseEntry(text []byte) (e MapEntry, err error) {
 	}
 	switch {
 	case named > 1:
-		return e, errors.New(`it has "tensor" and "gguf", which are the same`)
+		return e, errors.New(`it has both "tensor" and "gguf", which mean the same`)
 	case e.Tensor == "":
 		return e, errors.New(`it names no "tensor"`)
 	case e.RopeHeads < 0:
@@ -148,7 +148,7 @@ func readFields(text []byte) ([]field, error) {
 		}
 		f := field{name: t.(string)}
 		if seen[f.name] {
-			return nil, fmt.Errorf("the name %q stands twice", f.name)
+			return nil, fmt.Errorf("the name %q occurs twice", f.name)
 		}
 		seen[f.name] = true
 		if err := d.Decode(&f.value); err != nil {
@@ -160,7 +160,7 @@ func readFields(text []byte) ([]field, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is something after the JSON object")
+		return nil, errors.New("unexpected data after the JSON object")
 	}
 	return list, nil
 }

@@ -106,7 +106,7 @@ func (x *Matrix) Statistics() (*Statistics, error) {
 func (x *Matrix) Elements() (func(dst []float32, first int64) error, error) {
 	panels := panelsOf(x.Format)
 	if panels == nil {
-		return nil, fmt.Errorf("matrix %q: the model does not say how it was quantised (%s is %q)", x.Name,
+		return nil, fmt.Errorf("matrix %q: the model does not say how it was quantized (%s is %q)", x.Name,
 			edit.MetaFormat, x.Format)
 	}
 	if most := int64(math.MaxInt32); x.N <= 0 || x.K <= 0 || x.N > most || x.K > most {
@@ -124,7 +124,7 @@ func (x *Matrix) Elements() (func(dst []float32, first int64) error, error) {
 		}
 		from, to := x.first*sizes[i], (x.first+x.panels())*sizes[i]
 		if int64(len(arrays[i])) < to || !x.merged && int64(len(arrays[i])) != to {
-			return nil, fmt.Errorf("matrix %q: %d rows of %d elements of %s take %d bytes in array %d, there are %d",
+			return nil, fmt.Errorf("matrix %q: %d rows of %d elements of %s take %d bytes in array %d, but it has %d",
 				x.Name, x.N, x.K, x.Format, to-from, i, int64(len(arrays[i]))-from)
 		}
 		arrays[i] = arrays[i][from:]

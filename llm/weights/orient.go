@@ -84,7 +84,7 @@ func (m *matcher) orient(v *onnx.Value, t matrix, own bool) (transposed bool, er
 		return false, nil
 	}
 	return false, fmt.Errorf(
-		"%s is square, and no node that reads the initializer says whether it is transposed: give a map", t.name)
+		"%s is square, and no node that reads the initializer shows whether it is transposed: use --map", t.name)
 }
 
 // learn records how the checkpoint stores a matrix whose axes differ in size.
@@ -136,8 +136,8 @@ func (m *matcher) normFactor(v *onnx.Value, t *Tensor, own bool) (add float32, e
 	switch {
 	case t.arch.addsOne(t.Name):
 		if plusOne == factor {
-			return 0, fmt.Errorf("llama.cpp's conversion has added 1 to %s, and no node that reads the initializer "+
-				"says whether it needs that: give a map", t.Name)
+			return 0, fmt.Errorf("llama.cpp's conversion added 1 to %s, and no node that reads the initializer "+
+				"shows whether it needs that: use --map", t.Name)
 		}
 		if plusOne {
 			return -1, nil
@@ -145,8 +145,8 @@ func (m *matcher) normFactor(v *onnx.Value, t *Tensor, own bool) (add float32, e
 	case t.arch == nil && factor && !plusOne && !own && strings.HasSuffix(t.Name, "norm.weight"):
 		switch {
 		case m.c.modelType == "":
-			return 0, fmt.Errorf("an exporter has computed the factor from %s, perhaps as 1 + weight: give the "+
-				"folder with config.json, which says what the model is, or a map", t.Name)
+			return 0, fmt.Errorf("an exporter computed the factor from %s, perhaps as 1 + weight: load from the "+
+				"folder with config.json, which describes the model, or use --map", t.Name)
 		case normsPlusOne(m.c.modelType):
 			return 1, nil
 		}

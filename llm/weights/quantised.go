@@ -89,7 +89,7 @@ func (x *keeper) add(a *assignment) error {
 	for _, t := range a.tensors {
 		switch {
 		case t.panels == nil:
-			return fmt.Errorf("the file has it as %s", t.Type)
+			return fmt.Errorf("the file stores it as %s", t.Type)
 		case t.panels != panels:
 			return fmt.Errorf("its tensors are of several types")
 		}
@@ -106,15 +106,16 @@ func (x *keeper) add(a *assignment) error {
 	}
 	n, k := block.size()
 	if experts > 0 && n/experts%blocks.PanelRows != 0 {
-		return fmt.Errorf("its experts have %d rows, and panels have %d", n/experts, blocks.PanelRows)
+		return fmt.Errorf("its experts have %d rows, but panels have %d", n/experts, blocks.PanelRows)
 	}
 	for i, p := range block.pieces {
 		if p.cols != k || p.cols%int64(p.t.format.Elements) != 0 || p.first%p.cols != 0 {
-			return fmt.Errorf("its rows of %d elements are no whole blocks of %s", p.cols, p.t.Type)
+			return fmt.Errorf("its row length %d is not a multiple of a block of %s", p.cols, p.t.Type)
 		}
 		if first := p.first / p.cols; panels.Shared && (first%blocks.PanelRows != 0 || p.heads != 0 ||
 			p.rows%blocks.PanelRows != 0 && i < len(block.pieces)-1) {
-			return fmt.Errorf("16 rows have one scale in the model, and rows from %d of %s on no such panels", first,
+			return fmt.Errorf("the model has one scale for 16 rows, but the rows from %d on of %s do not share "+
+				"scales this way", first,
 				p.t.Name)
 		}
 	}
@@ -153,7 +154,7 @@ func (a *assignment) rows() (all *block, experts int64, err error) {
 		}
 		return all, dims[0], nil
 	}
-	return nil, 0, fmt.Errorf("it has the shape %v, and a product reads a matrix or experts", dims)
+	return nil, 0, fmt.Errorf("it has the shape %v, but a product reads a matrix or experts", dims)
 }
 
 // source identifies the file's rows for a key's matrix. It is equal for keys that share the matrix, transposed or not.
@@ -252,8 +253,8 @@ func (m *matrixRows) write(w io.Writer, array int) error {
 			}
 			m.panels.Decode(got, panel, r)
 			if i := differing(got, want); i >= 0 {
-				return fmt.Errorf("tensor %q: element %d of row %d is %v, and %v in the form that mojo.Linear reads: "+
-					"it cannot stay quantised", p.t.Name, i, at, want[i], got[i])
+				return fmt.Errorf("tensor %q: element %d of row %d is %v, but %v in the form that mojo.Linear reads: "+
+					"it cannot stay quantized", p.t.Name, i, at, want[i], got[i])
 			}
 		}
 		if r < blocks.PanelRows-1 && row < m.n-1 {

@@ -43,8 +43,9 @@ func (c *Checkpoint) pair() {
 			if scales = c.byName[codes.Name+"_scale_inv"]; scales != nil {
 				t = fp8(codes, scales)
 			} else if s := c.byName[codes.Name+"_scale"]; s != nil {
-				codes.broken = fmt.Errorf("%s: tensor %q is scaled by %q, %s %v, in a way that is not read: scales of "+
-					"128 x 128 elements are (%s_scale_inv)", codes.Path, codes.Name, s.Name, s.Type, s.Dims, codes.Name)
+				codes.broken = fmt.Errorf("%s: tensor %q is scaled by %q, %s %v, in an unsupported way: scales of "+
+					"128 x 128 elements (%s_scale_inv) are "+
+					"supported", codes.Path, codes.Name, s.Name, s.Type, s.Dims, codes.Name)
 			}
 		}
 		if t != nil {
@@ -128,7 +129,8 @@ func fp8(codes, scales *Tensor) *Tensor {
 	dims := codes.Dims
 	if len(dims) < 2 {
 		return &Tensor{Name: codes.Name, Type: typeFP8, Dims: dims, Path: codes.Path,
-			broken: fmt.Errorf("%s: tensor %q is no matrix, and has scales: %q", codes.Path, codes.Name, scales.Name)}
+			broken: fmt.Errorf("%s: tensor %q has scales (%q) but is not a "+
+				"matrix", codes.Path, codes.Name, scales.Name)}
 	}
 	n, k := dims[len(dims)-2], dims[len(dims)-1]
 	down, across := (n+fp8Block-1)/fp8Block, (k+fp8Block-1)/fp8Block
@@ -156,7 +158,8 @@ func mxfp4(name string, codes, scales *Tensor) *Tensor {
 	last := len(dims) - 1
 	if last < 2 || dims[last] != 16 {
 		return &Tensor{Name: name, Type: typeMXFP4, Dims: dims, Path: codes.Path,
-			broken: fmt.Errorf("%s: tensor %q is %v; blocks of %s are [.., N, K/32, 16]", codes.Path, codes.Name, dims,
+			broken: fmt.Errorf("%s: tensor %q has the shape %v, but blocks of %s have [.., N, K/32, "+
+				"16]", codes.Path, codes.Name, dims,
 				typeMXFP4)}
 	}
 	whole := append(dims[:last-1:last-1], 32*dims[last-1])
@@ -165,7 +168,7 @@ func mxfp4(name string, codes, scales *Tensor) *Tensor {
 		for b := range count {
 			block, i := row[17*b:][:17], at*count+b
 			if block[0] = s[i]; block[0] == 255 {
-				return fmt.Errorf("the scale of block %d of row %d is 255, which is no number", b, at)
+				return fmt.Errorf("the scale of block %d of row %d is 255, which is not a number", b, at)
 			}
 			copy(block[1:], c[16*i:16*i+16])
 		}

@@ -224,7 +224,7 @@ func TestDamagedScales(t *testing.T) {
 		}), "is BF16 [1 1]"},
 		{"one scale", change(randomFP8(fp8, 128, 128), 1, func(t *checkpoints.Tensor) {
 			t.Name = fp8 + "_scale"
-		}), `is scaled by "` + fp8 + `_scale", F32 [1 1], in a way that is not read`},
+		}), `is scaled by "` + fp8 + `_scale", F32 [1 1], in an unsupported way`},
 		{"a scale that is no number", change(randomFP8(fp8, 200, 256), 1, func(t *checkpoints.Tensor) {
 			t.Data[3] = float32(math.NaN())
 		}), `tensor "` + fp8 + `_scale_inv": the scale of rows from 128 and columns from 128 on is NaN`},
@@ -233,7 +233,7 @@ func TestDamagedScales(t *testing.T) {
 		}), "rows from 0 and columns from 0 on is +Inf"},
 		{"blocks of another size", change(randomMXFP4(experts, 2, 32, 64), 0, func(t *checkpoints.Tensor) {
 			t.Dims = []int64{2, 32, 4, 8}
-		}), `tensor "` + experts + `_blocks" is [2 32 4 8]; blocks of MXFP4 are [.., N, K/32, 16]`},
+		}), `tensor "` + experts + `_blocks" has the shape [2 32 4 8], but blocks of MXFP4 have [.., N, K/32, 16]`},
 		{"exponents of another count", change(randomMXFP4(experts, 2, 32, 64), 1, func(t *checkpoints.Tensor) {
 			t.Dims, t.Raw = []int64{2, 32, 1}, t.Raw[:64]
 		}), `tensor "` + experts + `_scales" is U8 [2 32 1]`},

@@ -118,7 +118,7 @@ func check(f io.ReadSeeker, size int64, path string, m *onnx.Model) (*Result, er
 		r.Graphs++
 	}
 	if len(encoded) > 0 {
-		all = append(all, fmt.Sprintf("%d graphs or functions more than meant", len(encoded)))
+		all = append(all, fmt.Sprintf("%d graphs or functions more than expected", len(encoded)))
 	}
 	if len(all) > 0 {
 		return nil, &DifferenceError{path, all}
@@ -160,13 +160,13 @@ func differences(got, want *topology) []string {
 	var d []string
 	add := func(format string, args ...any) { d = append(d, fmt.Sprintf(format, args...)) }
 	if !slices.Equal(got.inputs, want.inputs) {
-		add("the inputs are %q, meant %q", got.inputs, want.inputs)
+		add("the inputs are %q, expected %q", got.inputs, want.inputs)
 	}
 	if !slices.Equal(got.outputs, want.outputs) {
-		add("the outputs are %q, meant %q", got.outputs, want.outputs)
+		add("the outputs are %q, expected %q", got.outputs, want.outputs)
 	}
 	if len(got.nodes) != len(want.nodes) {
-		add("%d nodes, meant %d", len(got.nodes), len(want.nodes))
+		add("%d nodes, expected %d", len(got.nodes), len(want.nodes))
 	}
 	for i := range min(len(got.nodes), len(want.nodes)) {
 		g, w := got.nodes[i], want.nodes[i]
@@ -180,12 +180,12 @@ func differences(got, want *topology) []string {
 			if have, ok := g.attributes[name]; !ok {
 				add("%s: attribute %s is missing", what, name)
 			} else if have != w.attributes[name] {
-				add("%s: attribute %s is %s, meant %s", what, name, have, w.attributes[name])
+				add("%s: attribute %s is %s, expected %s", what, name, have, w.attributes[name])
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(g.attributes)) {
 			if _, ok := w.attributes[name]; !ok {
-				add("%s: attribute %s was not meant", what, name)
+				add("%s: unexpected attribute %s", what, name)
 			}
 		}
 	}
@@ -194,12 +194,12 @@ func differences(got, want *topology) []string {
 
 func listDifferences(what string, got, want []string) []string {
 	if len(got) != len(want) {
-		return []string{fmt.Sprintf("%ss are %q, meant %q", what, got, want)}
+		return []string{fmt.Sprintf("%ss are %q, expected %q", what, got, want)}
 	}
 	var d []string
 	for i := range want {
 		if got[i] != want[i] {
-			d = append(d, fmt.Sprintf("%s %d is %q, meant %q", what, i, got[i], want[i]))
+			d = append(d, fmt.Sprintf("%s %d is %q, expected %q", what, i, got[i], want[i]))
 		}
 	}
 	return d

@@ -59,7 +59,7 @@ func TestTensorAttributes(t *testing.T) {
 	no, _ := onnx.NewTensor("", onnx.Bool, []int64{1}, []byte{0})
 	m.Graph.Nodes[1].Attributes[0].Tensor = no
 	if _, err := File(path, m); err == nil ||
-		!strings.Contains(err.Error(), "attribute value is tensor[1] [true], meant tensor[1] [false]") {
+		!strings.Contains(err.Error(), "attribute value is tensor[1] [true], expected tensor[1] [false]") {
 		t.Errorf("%v", err)
 	}
 }

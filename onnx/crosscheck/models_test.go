@@ -93,8 +93,8 @@ func TestWrongEdges(t *testing.T) {
 			n := find(g, "Mul")
 			n.Attributes = append(n.Attributes, onnx.IntAttr("extra", 1))
 		}, "extra is missing"},
-		"attribute less": {func(g *onnx.Graph) { find(g, "Transpose").Attributes = nil }, "was not meant"},
-		"node less":      {func(g *onnx.Graph) { g.Nodes = g.Nodes[:len(g.Nodes)-1] }, "nodes, meant"},
+		"attribute less": {func(g *onnx.Graph) { find(g, "Transpose").Attributes = nil }, "unexpected attribute"},
+		"node less":      {func(g *onnx.Graph) { g.Nodes = g.Nodes[:len(g.Nodes)-1] }, "nodes, expected"},
 		"order": {func(g *onnx.Graph) { i := len(g.Nodes) - 1; g.Nodes[i], g.Nodes[i-1] = g.Nodes[i-1], g.Nodes[i] },
 			"is a"},
 		"output":       {func(g *onnx.Graph) { g.AddOutput(find(g, "Mul").Outputs[0]) }, "the outputs are"},

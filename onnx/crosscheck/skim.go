@@ -188,7 +188,7 @@ func (s *skimmer) plain(typ protowire.Type, end int64) ([]byte, error) {
 		s.read += int64(len(b))
 		return b, truncated(err)
 	}
-	return nil, fmt.Errorf("byte %d: wire type %d, which onnx.proto has no field of", s.read, typ)
+	return nil, fmt.Errorf("byte %d: wire type %d, which no field of onnx.proto has", s.read, typ)
 }
 
 func (s *skimmer) varint(end int64) (uint64, error) {

@@ -43,7 +43,8 @@ func Presents(pasts []*Input, outputs []*onnx.Value) ([]*onnx.Value, error) {
 			k++
 		}
 		if k == len(outputs) {
-			return nil, fmt.Errorf("nothing is known of input %q: no output could be its successor, so it is no cache",
+			return nil, fmt.Errorf("cannot tell the purpose of input %q: it is not a cache, since no output can be "+
+				"its successor",
 				p.Value.Name)
 		}
 		found[i], taken[k] = outputs[k], true

@@ -54,7 +54,7 @@ func (c *cursor) string(what string) string { return string(c.take(c.uint64(what
 func (c *cursor) count(size uint64, what string) uint64 {
 	n := c.uint64("the number of " + what)
 	if c.err == nil && n > c.left()/size {
-		c.fail("it says %d %s, but only %d bytes follow: it is truncated or damaged", n, what, c.left())
+		c.fail("it announces %d %s, but only %d bytes follow: it is truncated or damaged", n, what, c.left())
 	}
 	if c.err != nil {
 		return 0

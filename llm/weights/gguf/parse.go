@@ -17,17 +17,18 @@ import (
 func (f *File) parse() error {
 	c := &cursor{data: tensors.Data(&f.File)}
 	if magic := c.take(4, "the magic number"); c.err == nil && string(magic) != "GGUF" {
-		return fmt.Errorf("this is no GGUF file: it begins with %q", magic)
+		return fmt.Errorf("this is not a GGUF file: it begins with %q", magic)
 	}
 	f.Version = c.uint32("the version")
 	switch {
 	case c.err != nil:
 		return c.err
 	case f.Version != 0 && f.Version&0xffff == 0:
-		return errors.New("this GGUF file is in big-endian order, which is not read: convert it (gguf-convert-endian " +
+		return errors.New("this GGUF file is in big-endian order, which is not supported: convert it " +
+			"(gguf-convert-endian " +
 			"of gguf-py)")
 	case f.Version != 2 && f.Version != 3:
-		return fmt.Errorf("this GGUF file is of version %d; versions 2 and 3 are read", f.Version)
+		return fmt.Errorf("this GGUF file has version %d; only versions 2 and 3 are supported", f.Version)
 	}
 	// A tensor takes at least 24 bytes: name, number of dimensions, type and offset.
 	tensors := c.count(24, "tensors")
@@ -46,9 +47,9 @@ func (f *File) readMetadata(c *cursor) {
 		key := c.string(fmt.Sprintf("the key of metadata entry %d", i))
 		what := fmt.Sprintf("metadata %q", key)
 		if _, exists := f.values[key]; exists {
-			c.fail("%s is there twice", what)
+			c.fail("%s occurs twice", what)
 		} else if key == "" || !utf8.ValidString(key) {
-			c.fail("metadata entry %d has the key %q, which is no name", i, key)
+			c.fail("metadata entry %d has the invalid key %q", i, key)
 		}
 		v := c.value(valueType(c.uint32(what)), what)
 		f.values[key] = v
@@ -64,7 +65,7 @@ func (f *File) readTensors(c *cursor, n uint64) {
 		what := fmt.Sprintf("tensor %q", t.Name)
 		dims := c.uint32(what)
 		if dims > 4 {
-			c.fail("%s has %d dimensions, GGUF allows 4", what, dims)
+			c.fail("%s has %d dimensions, but GGUF allows 4", what, dims)
 		}
 		for range min(dims, 4) {
 			d := c.uint64(what)
@@ -77,15 +78,15 @@ func (f *File) readTensors(c *cursor, n uint64) {
 		t.Type = Type(c.uint32(what))
 		offset := c.uint64(what)
 		if f.Tensor(t.Name) != nil {
-			c.fail("%s is there twice", what)
+			c.fail("%s occurs twice", what)
 		} else if !utf8.ValidString(t.Name) {
-			c.fail("the name of %s is no UTF-8", what)
+			c.fail("the name of %s is not UTF-8", what)
 		}
 		if c.err == nil {
 			c.err = t.measure()
 		}
 		if offset > math.MaxInt64 {
-			c.fail("%s is said to begin at byte %d of the elements", what, offset)
+			c.fail("%s has the invalid offset %d", what, offset)
 		}
 		t.Start = int64(offset)
 		tensors.Add(&f.File, t, &t.Tensor)
@@ -96,7 +97,7 @@ func (f *File) readTensors(c *cursor, n uint64) {
 func (t *Tensor) measure() error {
 	info, ok := types[t.Type]
 	if !ok {
-		return fmt.Errorf("tensor %q is of the type %d, which is none that gguf-py 0.19.0 knows", t.Name,
+		return fmt.Errorf("tensor %q has the type %d, which gguf-py 0.19.0 does not know", t.Name,
 			uint32(t.Type))
 	}
 	row := int64(1)
@@ -104,7 +105,8 @@ func (t *Tensor) measure() error {
 		row = t.Dims[len(t.Dims)-1]
 	}
 	if row%int64(info.Elements) != 0 {
-		return fmt.Errorf("tensor %q has rows of %d elements, which are no whole blocks of %s (%d elements)", t.Name,
+		return fmt.Errorf("tensor %q has rows of %d elements, which is not a multiple of a block of %s (%d "+
+			"elements)", t.Name,
 			row, t.Type, info.Elements)
 	}
 	n, ok := blocks.Count(t.Dims)
@@ -113,7 +115,7 @@ func (t *Tensor) measure() error {
 		return fmt.Errorf("tensor %q has too many elements: its dimensions are %d", t.Name, t.Dims)
 	}
 	t.Elements, t.Size, t.Format = int64(n), int64(size), info.Format
-	t.Unreadable = fmt.Sprintf("elements of type %s cannot be read: requantise the file, or convert it "+
+	t.Unreadable = fmt.Sprintf("elements of type %s cannot be read: requantize the file, or convert it "+
 		"to F16 (llama-quantize)", t.Type)
 	return nil
 }
@@ -132,13 +134,13 @@ func (f *File) place(header uint64) error {
 	for _, t := range f.Tensors {
 		switch {
 		case t.Start%int64(alignment) != 0:
-			return fmt.Errorf("tensor %q begins at byte %d of the elements, which is no multiple of "+
+			return fmt.Errorf("tensor %q begins at byte %d of the elements, which is not a multiple of "+
 				"general.alignment (%d)", t.Name, t.Start, alignment)
 		case t.Size == 0:
 			t.Start = 0
 			continue
 		case begin > size || t.Start > size-begin || t.Size > size-begin-t.Start:
-			return fmt.Errorf("tensor %q (%s %d, %d bytes from byte %d of the elements on) lies past the end of the "+
+			return fmt.Errorf("tensor %q (%s %d, %d bytes from byte %d of the elements on) ends past the end of the "+
 				"file, which has %d bytes: it is truncated or damaged",
 				t.Name, t.Type, t.Dims, t.Size, t.Start, size)
 		}

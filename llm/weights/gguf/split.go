@@ -36,7 +36,7 @@ func OpenSplit(path string) ([]*File, error) {
 	suffix := splitSuffix(part, parts)
 	prefix, ok := strings.CutSuffix(path, suffix)
 	if !ok {
-		return nil, fmt.Errorf("%s is part %d of %d, but its name does not end in %s, by which the others would be "+
+		return nil, fmt.Errorf("%s is part %d of %d, but its name does not end in %s, by which the other parts are "+
 			"found",
 			path, part+1, parts, suffix)
 	}
@@ -45,7 +45,7 @@ func OpenSplit(path string) ([]*File, error) {
 	for i := range min(parts, math.MaxUint16) { // of which ten may be missing
 		names = append(names, name+splitSuffix(i, parts))
 	}
-	missing := fmt.Sprintf("%s is part %d of %d, and others are", path, part+1, parts)
+	missing := fmt.Sprintf("%s is part %d of %d, but other parts are", path, part+1, parts)
 	return tensors.OpenParts(names, missing, func(name string) (*File, error) { return Open(dir + name) }, checkSplit)
 }
 
@@ -62,7 +62,8 @@ func checkSplit(files []*File) error {
 		held += len(f.Tensors)
 	}
 	if n, ok := files[0].Int("split.tensors.count"); ok && n != int64(held) {
-		return fmt.Errorf("%s says that the %d files hold %d tensors, they hold %d", files[0].Path, len(files), n, held)
+		return fmt.Errorf("%s says that the %d files hold %d tensors, but they hold "+
+			"%d", files[0].Path, len(files), n, held)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func TestOpenSplitErrors(t *testing.T) {
 		want  string
 	}{
 		"missing": {func(_ string, paths []string) error { return os.Remove(paths[2]) },
-			"split-00001-of-00003.gguf is part 1 of 3, and others are missing in its folder " +
+			"split-00001-of-00003.gguf is part 1 of 3, but other parts are missing in its folder " +
 				"(split-00003-of-00003.gguf)"},
 		"renamed": {func(folder string, paths []string) error {
 			return os.Rename(paths[0], filepath.Join(folder, "split-00001-of-00004.gguf"))
@@ -74,11 +74,11 @@ func TestOpenSplitErrors(t *testing.T) {
 		"no part": {func(_ string, paths []string) error { return copyFile("testdata/metadata.gguf", paths[1]) },
 			"split-00002-of-00003.gguf says that it is part 1 of 1"},
 		"same tensor": {func(_ string, paths []string) error { return replace(paths[2], "t4", "t0") },
-			`split-00003-of-00003.gguf: tensor "t0" is in `},
+			`split-00003-of-00003.gguf: tensor "t0" is also in `},
 		"wrong total": {func(_ string, paths []string) error {
 			return replace(paths[0], "split.tensors.count\x05\x00\x00\x00\x05",
 				"split.tensors.count\x05\x00\x00\x00\x06")
-		}, "says that the 3 files hold 6 tensors, they hold 5"},
+		}, "says that the 3 files hold 6 tensors, but they hold 5"},
 		"damaged": {func(_ string, paths []string) error { return os.Truncate(paths[1], 100) },
 			"split-00002-of-00003.gguf: the file ends at byte 100"},
 	} {

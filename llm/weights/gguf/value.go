@@ -134,7 +134,7 @@ func list[T any](c *cursor, size uint64, what string, next func() T) []T {
 func (c *cursor) boolAt(what string) func([]byte) bool {
 	return func(b []byte) bool {
 		if b[0] > 1 {
-			c.fail("%s holds the byte %d where a boolean must be 0 or 1", what, b[0])
+			c.fail("%s holds the byte %d, but a boolean must be 0 or 1", what, b[0])
 		}
 		return b[0] != 0
 	}

@@ -30,18 +30,18 @@ func TestLargeHeaders(t *testing.T) {
 		return b.String() + end
 	}
 	for name, test := range map[string]struct{ header, want string }{
-		"zeros":         {many("{", "\x00", "}"), "it is no JSON"},
+		"zeros":         {many("{", "\x00", "}"), "it is not JSON"},
 		"spaces":        {many("{", " ", "}"), ""},
-		"a long name":   {many(`{"`, "0", `":0}`), "bytes; up to 4096 are read"},
-		"an escaped":    {many(`{"`, `\u0000`, `":0}`), "bytes; up to 4096 are read"},
-		"a long type":   {many(`{"a":{"dtype":"`, "0", `"}}`), "bytes; up to 4096 are read"},
-		"a long number": {many(`{"a":{"shape":[1`, "0", `]}}`), "is no whole number"},
-		"a number":      {many(`{"a":1`, "0", `}`), `stands where "{" is expected`},
-		"a long shape":  {many(`{"a":{"shape":[0`, ",0", `]}}`), "it has more than 256 numbers"},
-		"metadata":      {counted(`{"__metadata__":{`, "", `""`, "}}"), "it has more than 16384 keys"},
-		"keys":          {counted(`{"a":{`, "", `0`, "}}"), "it has more than 16384 keys"},
+		"a long name":   {many(`{"`, "0", `":0}`), "bytes, more than the limit of 4096"},
+		"an escaped":    {many(`{"`, `\u0000`, `":0}`), "bytes, more than the limit of 4096"},
+		"a long type":   {many(`{"a":{"dtype":"`, "0", `"}}`), "bytes, more than the limit of 4096"},
+		"a long number": {many(`{"a":{"shape":[1`, "0", `]}}`), "is not a whole number"},
+		"a number":      {many(`{"a":1`, "0", `}`), `expected "{"`},
+		"a long shape":  {many(`{"a":{"shape":[0`, ",0", `]}}`), "it has more than the limit of 256 numbers"},
+		"metadata":      {counted(`{"__metadata__":{`, "", `""`, "}}"), "it has more than the limit of 16384 keys"},
+		"keys":          {counted(`{"a":{`, "", `0`, "}}"), "it has more than the limit of 16384 keys"},
 		"tensors": {counted("{", "", `{"dtype":"U8","shape":[0],"data_offsets":[0,0]}`, "}"),
-			"it has more than 16384 keys"},
+			"it has more than the limit of 16384 keys"},
 	} {
 		debug.FreeOSMemory()
 		peak := peakDuring(func() {

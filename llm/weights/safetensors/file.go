@@ -36,21 +36,22 @@ func Open(path string) (*File, error) {
 func (f *File) parse() error {
 	data := tensors.Data(&f.File)
 	if len(data) < 8 {
-		return fmt.Errorf("this is no safetensors file: it has %d bytes, not even the 8 of the header's length",
+		return fmt.Errorf("this is not a safetensors file: it has %d bytes, fewer than the 8 of the header's length",
 			len(data))
 	}
 	n := binary.LittleEndian.Uint64(data)
 	switch {
 	case n > maxHeader:
-		return fmt.Errorf("this is no safetensors file: its first 8 bytes say that the header has %d bytes, the "+
+		return fmt.Errorf("this is not a safetensors file: its first 8 bytes say that the header has %d bytes, but "+
+			"the "+
 			"format allows %d", n, maxHeader)
 	case n > uint64(len(data)-8):
-		return fmt.Errorf("it says that its header has %d bytes, but only %d follow: it is truncated, or no "+
+		return fmt.Errorf("it says that its header has %d bytes, but only %d follow: it is truncated or not a "+
 			"safetensors file", n, len(data)-8)
 	}
 	header := data[8 : 8+n]
 	if !bytes.HasPrefix(header, []byte("{")) {
-		return errors.New(`this is no safetensors file: its header does not begin with "{"`)
+		return errors.New(`this is not a safetensors file: its header does not begin with "{"`)
 	}
 	if err := f.readHeader(header); err != nil {
 		return fmt.Errorf("the header: %w", err)
@@ -69,10 +70,10 @@ func (f *File) place(begin int64) error {
 		case t.Start < end:
 			return fmt.Errorf("tensors %q and %q overlap: the file is damaged", f.Tensors[i-1].Name, t.Name)
 		case t.Start > end:
-			return fmt.Errorf("bytes %d to %d, before tensor %q, belong to no tensor: the file is damaged", end,
+			return fmt.Errorf("bytes %d to %d, before tensor %q, do not belong to a tensor: the file is damaged", end,
 				t.Start, t.Name)
 		case t.Size > size-t.Start:
-			return fmt.Errorf("tensor %q (%s %d, bytes %d to %d of the elements) lies past the end of the file, "+
+			return fmt.Errorf("tensor %q (%s %d, bytes %d to %d of the elements) ends past the end of the file, "+
 				"which holds %d bytes of elements: it is truncated or damaged",
 				t.Name, t.Type, t.Dims, t.Start, t.Start+t.Size, size)
 		}
@@ -80,7 +81,7 @@ func (f *File) place(begin int64) error {
 		t.Start += begin
 	}
 	if end != size {
-		return fmt.Errorf("its last %d bytes belong to no tensor: the file is damaged", size-end)
+		return fmt.Errorf("its last %d bytes do not belong to a tensor: the file is damaged", size-end)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (t *Tensor) read(r reader) error {
 	case t.Type == "" || t.Dims == nil || offsets == nil:
 		return errors.New("its entry lacks one of dtype, shape and data_offsets")
 	case t.Type.DataType() == onnx.Undefined:
-		return fmt.Errorf("it is of the type %q, which safetensors 0.8.0 does not know", t.Type)
+		return fmt.Errorf("it has the type %q, which safetensors 0.8.0 does not know", t.Type)
 	case len(offsets) != 2 || offsets[0] > offsets[1]:
 		return fmt.Errorf("its data_offsets are %d: they must be a begin and an end", offsets)
 	}
@@ -81,7 +81,7 @@ func (t *Tensor) measure() error {
 		return fmt.Errorf("it has too many elements: its shape is %d", t.Dims)
 	}
 	if size%8 != 0 || size/8 != uint64(t.Size) {
-		return fmt.Errorf("%s %d takes %d bits, its data_offsets span %d bytes", t.Type, t.Dims, size, t.Size)
+		return fmt.Errorf("%s %d takes %d bits, but its data_offsets span %d bytes", t.Type, t.Dims, size, t.Size)
 	}
 	t.Elements, t.Format = int64(n), blocks.Of(t.Type.DataType())
 	t.Unreadable = fmt.Sprintf("elements of type %s cannot be read as float32", t.Type)

@@ -30,7 +30,7 @@ func OpenIndex(path string) ([]*File, error) {
 	return tensors.OpenParts(names, path+" names files that are", open, func(files []*File) error {
 		for _, tensor := range slices.Sorted(maps.Keys(places)) {
 			if f := files[slices.Index(names, places[tensor])]; f.Tensor(tensor) == nil {
-				return fmt.Errorf("%s: there is no tensor %q, although %s says so", f.Path, tensor, path)
+				return fmt.Errorf("%s does not contain tensor %q, although %s says so", f.Path, tensor, path)
 			}
 		}
 		return nil

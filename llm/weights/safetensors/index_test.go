@@ -33,10 +33,10 @@ func TestOpenIndex(t *testing.T) {
 func TestOpenIndexErrors(t *testing.T) {
 	const one, two = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 	for index, want := range map[string]string{
-		`{"weight_map":{"a":"` + one + `","d":"` + two + `"}}`: two + `: there is no tensor "d", although `,
+		`{"weight_map":{"a":"` + one + `","d":"` + two + `"}}`: two + ` does not contain tensor "d", although `,
 		`{"weight_map":{"a":"` + one + `","c":"third.safetensors"}}`: "names files that are missing in its folder " +
 			"(third.safetensors)",
-		`{"weight_map":{"a":"` + one + `","b":"copy.safetensors"}}`: `: tensor "a" is in `,
+		`{"weight_map":{"a":"` + one + `","b":"copy.safetensors"}}`: `: tensor "a" is also in `,
 		`{"weight_map":{"a":"../` + one + `"}}`: `tensor "a" is said to be in "../` + one +
 			`", which is not in the index's folder`,
 		`{"weight_map":{"a":"sub/../../` + one + `"}}`:         "which is not in the index's folder",
@@ -44,14 +44,14 @@ func TestOpenIndexErrors(t *testing.T) {
 		`{"weight_map":{"a":""}}`:                              "which is not in the index's folder",
 		`{"weight_map":{"a":"."}}`:                             "which is not in the index's folder",
 		`{"weight_map":{"a":"x\u0000"}}`:                       "which is not in the index's folder",
-		`{"weight_map":{"a":"` + one + `","a":"` + one + `"}}`: `the key "a" is there twice`,
-		`{"weight_map":{"a":1}}`:                               `tensor "a": 1 stands where a string is expected`,
-		`{"weight_map":["a"]}`:                                 `[ stands where "{" is expected`,
+		`{"weight_map":{"a":"` + one + `","a":"` + one + `"}}`: `the key "a" occurs twice`,
+		`{"weight_map":{"a":1}}`:                               `tensor "a": found 1, expected a string`,
+		`{"weight_map":["a"]}`:                                 `found [, expected "{"`,
 		`{"metadata":{}}`:                                      `it has no "weight_map"`,
-		`{"weight_map":{`:                                      "no JSON, at byte",
-		`[]`:                                                   `[ stands where "{"`,
-		"\xff":                                                 "no UTF-8",
-		`{"weight_map":{"a":"index.json"}}`:                    "no safetensors file",
+		`{"weight_map":{`:                                      "not JSON, at byte",
+		`[]`:                                                   `found [, expected "{"`,
+		"\xff":                                                 "not UTF-8",
+		`{"weight_map":{"a":"index.json"}}`:                    "not a safetensors file",
 	} {
 		folder := t.TempDir()
 		for to, from := range map[string]string{one: one, two: two, "copy.safetensors": one} {

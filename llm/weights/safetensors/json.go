@@ -29,7 +29,7 @@ type reader struct{ *json.Decoder }
 // readObject reads a text that is one JSON object; see reader.object.
 func readObject(text []byte, entry func(r reader, key string) error) error {
 	if !utf8.Valid(text) {
-		return errors.New("it is no UTF-8")
+		return errors.New("it is not UTF-8")
 	}
 	r := reader{json.NewDecoder(bytes.NewReader(text))}
 	r.UseNumber()
@@ -37,7 +37,7 @@ func readObject(text []byte, entry func(r reader, key string) error) error {
 		return err
 	}
 	if _, err := r.Token(); err != io.EOF {
-		return fmt.Errorf("something follows its end, at byte %d", r.InputOffset())
+		return fmt.Errorf("unexpected data after its end, at byte %d", r.InputOffset())
 	}
 	return nil
 }
@@ -54,10 +54,10 @@ func (r reader) object(entry func(key string) error) error {
 			return err
 		}
 		if seen[key] {
-			return fmt.Errorf("the key %q is there twice", key)
+			return fmt.Errorf("the key %q occurs twice", key)
 		}
 		if seen[key] = true; len(seen) > maxKeys {
-			return fmt.Errorf("it has more than %d keys, which are the most that are read", maxKeys)
+			return fmt.Errorf("it has more than the limit of %d keys", maxKeys)
 		}
 		if err := entry(key); err != nil {
 			return err
@@ -79,14 +79,14 @@ func (r reader) numbers() ([]int64, error) {
 		}
 		n, ok := token.(json.Number)
 		if !ok {
-			return nil, fmt.Errorf("%s stands where a number is expected", shown(token))
+			return nil, fmt.Errorf("found %s, expected a number", shown(token))
 		}
 		v, err := strconv.ParseUint(n.String(), 10, 63)
 		if err != nil {
-			return nil, fmt.Errorf("%s is no whole number from 0 to 2^63-1", shown(n))
+			return nil, fmt.Errorf("%s is not a whole number from 0 to 2^63-1", shown(n))
 		}
 		if numbers = append(numbers, int64(v)); len(numbers) > maxNumbers {
-			return nil, fmt.Errorf("it has more than %d numbers, which are the most that are read", maxNumbers)
+			return nil, fmt.Errorf("it has more than the limit of %d numbers", maxNumbers)
 		}
 	}
 	return numbers, r.delim(']')
@@ -99,7 +99,7 @@ func (r reader) string() (string, error) {
 	}
 	s, ok := token.(string)
 	if !ok {
-		return "", fmt.Errorf("%s stands where a string is expected", shown(token))
+		return "", fmt.Errorf("found %s, expected a string", shown(token))
 	}
 	return s, nil
 }
@@ -108,7 +108,7 @@ func (r reader) string() (string, error) {
 func (r reader) name() (string, error) {
 	s, err := r.string()
 	if len(s) > maxName {
-		err = fmt.Errorf("a name that begins with %q has %d bytes; up to %d are read", s[:40], len(s), maxName)
+		err = fmt.Errorf("a name that begins with %q has %d bytes, more than the limit of %d", s[:40], len(s), maxName)
 	}
 	return s, err
 }
@@ -125,7 +125,7 @@ func shown(token json.Token) string {
 func (r reader) delim(want json.Delim) error {
 	token, err := r.next()
 	if err == nil && token != want {
-		err = fmt.Errorf("%s stands where %q is expected", shown(token), want.String())
+		err = fmt.Errorf("found %s, expected %q", shown(token), want.String())
 	}
 	return err
 }
@@ -157,7 +157,7 @@ func (r reader) next() (json.Token, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		err = fmt.Errorf("it is no JSON, at byte %d: %w", r.InputOffset(), err)
+		err = fmt.Errorf("it is not JSON, at byte %d: %w", r.InputOffset(), err)
 	}
 	return token, err
 }

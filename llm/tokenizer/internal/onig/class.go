@@ -91,7 +91,7 @@ func (p *parser) classPart(o options) (set, error) {
 			case err != nil:
 				return nil, err
 			case kind != nil || hi < lo:
-				return nil, fmt.Errorf("a range from %q that has no end behind it", lo)
+				return nil, fmt.Errorf("a range from %q without an end", lo)
 			}
 			s = set{{lo, hi}}
 		}

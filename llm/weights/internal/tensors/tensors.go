@@ -106,7 +106,7 @@ func (t *Tensor) Bytes() ([]byte, error) {
 // or the type cannot be read.
 func (t *Tensor) Float32(dst []float32, first int64) error {
 	if first < 0 || first > t.Elements || int64(len(dst)) > t.Elements-first {
-		return t.errorf("elements %d to %d were asked for, it has %d", first, first+int64(len(dst)), t.Elements)
+		return t.errorf("cannot read elements %d to %d of %d", first, first+int64(len(dst)), t.Elements)
 	}
 	if !t.Format.Readable() {
 		return t.errorf("%s", t.Unreadable)
@@ -168,7 +168,7 @@ func OpenParts[P Part](names []string, missing string, open func(name string) (P
 		path, names := part.list()
 		for _, name := range names {
 			if other, ok := in[name]; ok {
-				return parts, fmt.Errorf("%s: tensor %q is in %s, too", path, name, other)
+				return parts, fmt.Errorf("%s: tensor %q is also in %s", path, name, other)
 			}
 			in[name] = path
 		}
