@@ -271,6 +271,13 @@ def linear_attention(q, k, v, past, decay, beta, dtype, q_heads, k_heads, v_head
     return [rounded(y.reshape(batch, tokens, y_heads * v.shape[-1]), dtype), rounded(state, F32)]
 
 
+def state_slack(q, k, v, past, *gates, **attributes):
+    """How far roundings of the state move the results: each token rounds it twice, by half a unit at most."""
+    present = linear_attention(q, k, v, past, *gates, F32, **attributes)[1]
+    greatest = max(np.abs(t).max(initial=0) for t in (present, past) if t is not None)
+    return q.shape[1] * EPSILON[F32] * greatest
+
+
 def causal_conv(x, weight, bias, past, dtype, activation):
     """What CausalConv gives, in float64."""
     width = weight.shape[2]
@@ -413,7 +420,8 @@ FORMULAS = {
     "TopKRouter": Formula(lambda types, logits, bias, **a: router(logits, bias, **a)),
     "MoE": Formula(lambda types, *inputs, **a: [moe(*inputs, types[0], **a)], units=8),
     "Attention": Formula(lambda types, *inputs, **a: attention(*inputs, types[0], **a), units=8),
-    "LinearAttention": Formula(lambda types, *inputs, **a: linear_attention(*inputs, types[0], **a), units=8),
+    "LinearAttention": Formula(lambda types, *inputs, **a: linear_attention(*inputs, types[0], **a), units=8,
+                               slack=state_slack),
     "CausalConv": Formula(lambda types, *inputs, **a: causal_conv(*inputs, types[0], **a)),
     "Linear": Formula(lambda types, *inputs, **a: [linear(*inputs, types[0], **a)], units=8),
     "HalfLinear": Formula(lambda types, *inputs, **a: [half_linear(*inputs, types[0], **a)], units=8),
