@@ -37,8 +37,8 @@ using Out = aclTensor*;
 using List = const aclTensorList*;
 using Number = const aclScalar*;
 
-// Cann is the functions of CANN. Those of the first part every kernel needs; of the operators, each has those found
-// that it calls.
+// Cann is the table of CANN functions. Every kernel needs the functions of the first part. Of the operator functions,
+// the table holds those found so far.
 struct Cann {
   const char* (*aclGetRecentErrMsg)() = nullptr;
   aclTensor* (*aclCreateTensor)(const int64_t* view_dims, uint64_t view_rank, aclDataType type, const int64_t* strides,
@@ -51,7 +51,7 @@ struct Cann {
   aclnnStatus (*aclDestroyScalar)(const aclScalar*) = nullptr;
   aclIntArray* (*aclCreateIntArray)(const int64_t* values, uint64_t count) = nullptr;
   aclnnStatus (*aclDestroyIntArray)(const aclIntArray*) = nullptr;
-  // An executor that is never launched is destroyed by these two; one that is, by its launch.
+  // An executor that is never launched is destroyed by these two; a launched one, by its launch.
   aclnnStatus (*aclSetAclOpExecutorRepeatable)(aclOpExecutor*) = nullptr;
   aclnnStatus (*aclDestroyAclOpExecutor)(aclOpExecutor*) = nullptr;
 

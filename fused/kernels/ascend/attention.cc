@@ -1,8 +1,8 @@
-// Attention by aclnnFlashAttentionScore, of [B, N, S, D] whatever lies in memory: its tensors may be strided.
+// Attention by aclnnFlashAttentionScore, which reads [B, N, S, D] with any strides.
 //
-// Who sees whom is a mask of booleans, true for what is not seen, of calls on the device: triangles for positions, and
-// key_valid compared with 0. What the call gives a query that sees no key is not documented, so such rows are written
-// again: with 0, or the mean of all values. The cache is joined with new keys and values by copies.
+// The mask is a boolean tensor, true for hidden keys. Calls on the device build it from triangles for positions and
+// from key_valid compared with 0. The result for a query that sees no key is not documented, so those rows are written
+// again: with 0, or with the mean of all values. Copies join the cache with new keys and values.
 #include "common/attention.h"
 
 #include <stdint.h>
@@ -28,7 +28,7 @@ OrtStatus* AttentionKernel::Init(const KernelInit& init) {
 
 int64_t Int(size_t n) { return static_cast<int64_t>(n); }
 
-// Sizes are those of the tensors as CANN has them.
+// Sizes are the sizes of the tensors in CANN's layout.
 struct Sizes {
   int64_t batch, heads, key_heads, queries, keys, width;
 
@@ -41,7 +41,7 @@ struct Sizes {
         width(Int(t.width)) {}
 };
 
-// Heads is a tensor of heads as [batch, heads, rows, width], whichever its order in memory.
+// Heads is a tensor of heads viewed as [batch, heads, rows, width], in any memory order.
 View Heads(const void* data, aclDataType type, const HeadSteps& steps, int64_t batch, int64_t heads, int64_t rows,
            int64_t width) {
   return View(data, type, {batch, heads, rows, width}, {Int(steps.batch), Int(steps.head), Int(steps.row), 1}, 0,
@@ -56,7 +56,7 @@ View Rows(const View& whole, int64_t first, int64_t count) {
   return part;
 }
 
-// Joined returns keys or values with what the cache holds before them, and writes the present where it is asked for.
+// Joined returns keys or values appended to the cache, and writes present if the node has it.
 View Joined(Run* run, const Sizes& n, int64_t past, const void* cache, const View& added, void* present) {
   if (cache == nullptr && present == nullptr) return added;
   const Dims dims{n.batch, n.key_heads, n.keys, n.width};
@@ -66,8 +66,7 @@ View Joined(Run* run, const Sizes& n, int64_t past, const void* cache, const Vie
   return whole;
 }
 
-// ByPosition is true where a query does not see a key for where they stand: [queries, keys]. Without data there is no
-// such key.
+// ByPosition is true if a key's position hides it from a query: [queries, keys]. It has no data if no key is hidden.
 View ByPosition(Run* run, const Sizes& n, const AttentionAttributes& attributes) {
   const Cann& cann = TheCann();
   const int64_t first = n.keys - n.queries, window = Int(attributes.window);
@@ -90,8 +89,8 @@ View ByPosition(Run* run, const Sizes& n, const AttentionAttributes& attributes)
   return both;
 }
 
-// Hidden is true where a query does not see a key: [batch, 1, queries, keys] or, where no key is padding, what
-// ByPosition returns.
+// Hidden is true if a query does not see a key: [batch, 1, queries, keys], or the result of ByPosition if no key is
+// padding.
 View Hidden(Run* run, const Sizes& n, const AttentionAttributes& attributes, const AttentionTensors& t) {
   const Cann& cann = TheCann();
   const View position = ByPosition(run, n, attributes);
@@ -111,7 +110,7 @@ View Hidden(Run* run, const Sizes& n, const AttentionAttributes& attributes, con
   return hidden;
 }
 
-// FillEmpty writes the rows of y again that see no key.
+// FillEmpty rewrites the rows of y that see no key.
 void FillEmpty(Run* run, const Sizes& n, bool mean, const View& hidden, const View& v, const View& y) {
   const Cann& cann = TheCann();
   const View empty = run->Memory(ACL_BOOL, {n.batch, 1, n.queries, 1});
@@ -122,7 +121,7 @@ void FillEmpty(Run* run, const Sizes& n, bool mean, const View& hidden, const Vi
   const View sum = run->Memory(ACL_FLOAT, each), average = run->Memory(ACL_FLOAT, each);
   run->Do(cann.ReduceSum, run->Tensor(v), run->Ints(2), true, ACL_FLOAT, run->Tensor(sum));
   run->Do(cann.Muls, run->Tensor(sum), run->Number(1 / static_cast<float>(n.keys)), run->Tensor(average));
-  // The heads of queries that share one of keys are a dimension of their own.
+  // A separate dimension holds the query heads that share a key head.
   const int64_t shared = n.heads / n.key_heads;
   const Dims rows{n.batch, n.key_heads, shared, n.queries, n.width};
   const View where = run->Cast(empty, v.type), values = run->Cast(average, v.type);

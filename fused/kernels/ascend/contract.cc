@@ -48,7 +48,7 @@ OrtStatus* CheckRotary(const KernelInit& init, const RotaryEmbeddingAttributes& 
 bool FitsHalves(int64_t b, int64_t n, int64_t s, int64_t d, size_t type_size) {
   if (b >= kHeadsEnd || n >= kHeadsEnd) return false;
   if ((d / 2) % static_cast<int64_t>(32 / type_size) == 0) return b * n <= 8 * s;
-  // The other condition that is documented for this depends on the number of cores.
+  // The other documented condition depends on the number of cores.
   return d >= 80;
 }
 

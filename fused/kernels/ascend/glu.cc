@@ -1,4 +1,4 @@
-// GLU by CANN's activations and products. Its SwiGlu wants gate and up in one tensor, which only MoE has.
+// GLU by CANN's activations and products. Its SwiGlu needs gate and up in one tensor, which only MoE has.
 #include <math.h>
 
 #include "ascend/backends.h"
@@ -32,7 +32,7 @@ void Activate(Run* run, const GLUAttributes& attributes, const View& gate, const
   }
 }
 
-// Clamped is a tensor of values from least, where that is finite, to greatest.
+// Clamped returns a tensor clamped to [least, greatest]. An infinite least is ignored.
 View Clamped(Run* run, const View& from, float least, float greatest) {
   const View to = run->Memory(from.type, from.dims);
   run->Do(TheCann().Clamp, run->Tensor(from), isfinite(least) ? run->Number(least) : nullptr, run->Number(greatest),

@@ -11,7 +11,7 @@ namespace {
 
 std::mutex mutex;
 
-// Library is a library of CANN, opened when something of it is first looked for.
+// Library is a CANN library, opened when a function in it is first looked up.
 struct Library {
   const char* name;
   void* handle = nullptr;
@@ -25,8 +25,8 @@ Library base("libnnopbase.so");  // tensors and executors
 Library whole("libopapi.so");    // the operators, in older releases all of them
 Library parts[] = {Library("libopapi_math.so"), Library("libopapi_nn.so"), Library("libopapi_transformer.so")};
 
-// Open opens a library by the system's ways, or else in the folder that libascendcl.so was found in: onnxruntime's
-// provider has opened that one, maybe by a path of its own.
+// Open opens a library by the system's search path, or else in the folder of libascendcl.so: onnxruntime's provider has
+// opened that one, maybe by an explicit path.
 bool Open(Library* library) {
   if (library->handle != nullptr) return true;
   library->handle = dlopen(library->name, RTLD_NOW | RTLD_GLOBAL);
@@ -36,7 +36,7 @@ bool Open(Library* library) {
   Dl_info info{};
   void* known = acl.handle == nullptr ? nullptr : dlsym(acl.handle, "aclGetRecentErrMsg");
   if (known == nullptr || dladdr(known, &info) == 0 || info.dli_fname == nullptr) return false;
-  if (info.dli_fname[0] != '/') return false;  // a path relative to the working directory names what anybody put there
+  if (info.dli_fname[0] != '/') return false;  // a relative path could load anybody's file
   const char* slash = strrchr(info.dli_fname, '/');
   char path[1024];
   snprintf(path, sizeof(path), "%.*s%s", static_cast<int>(slash + 1 - info.dli_fname), info.dli_fname, library->name);
@@ -60,7 +60,7 @@ OrtStatus* NoLibrary(const KernelInit& init, const Library& library) {
       init.def.name, library.name, library.error);
 }
 
-// OpenOperators opens what holds the operators: one library, or those that newer releases have in its place.
+// OpenOperators opens the operator library: a single one, or the several that replace it in newer releases.
 OrtStatus* OpenOperators(const KernelInit& init) {
   bool any = Open(&whole);
   for (Library& part : parts) any = Open(&part) || any;
@@ -109,7 +109,7 @@ OrtStatus* FindBase(const KernelInit& init) {
 
 OrtStatus* FindPair(const KernelInit& init, const char* name, void** plan, void** launch) {
   const std::lock_guard<std::mutex> lock(mutex);
-  if (*launch != nullptr) return nullptr;  // other threads may be calling it: it is not written again
+  if (*launch != nullptr) return nullptr;  // other threads may be calling it, so keep it
   char first[96];
   snprintf(first, sizeof(first), "%sGetWorkspaceSize", name);
   void* found = Symbol(first);

@@ -7,17 +7,17 @@
 
 namespace mojo {
 
-// TheCann is CANN's functions, as far as they were found.
+// TheCann returns the CANN functions found so far.
 Cann& TheCann();
 
-// FindBase finds the functions that every kernel needs. An error names what is missing: on a machine without CANN
-// this library loads, and only the kernels of CANN's provider are not made.
+// FindBase finds the functions that every kernel needs. Its error names the missing ones. Without CANN this library
+// still loads, but no kernel of CANN's provider can be made.
 OrtStatus* FindBase(const KernelInit& init);
 
 // FindPair finds the two phases of an operator.
 OrtStatus* FindPair(const KernelInit& init, const char* name, void** plan, void** launch);
 
-// Find finds operators, for a kernel that is made.
+// Find finds operators for a kernel that is being made.
 inline OrtStatus* Find(const KernelInit&) { return nullptr; }
 template <class First, class... Rest>
 OrtStatus* Find(const KernelInit& init, First& first, Rest&... rest) {

@@ -1,8 +1,8 @@
 // MoE: tokens in the order of the experts (aclnnMoeInitRoutingV2), a product for each expert (aclnnGroupedMatmulV4),
 // the activation, another product, and the sum of each token's experts (aclnnMoeFinalizeRoutingV2).
 //
-// Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them would stop
-// the stream. CANN wants every one to be an expert's.
+// This does not check the ids as the CPU backend does: they are on the device, and waiting for them would stop the
+// stream. CANN requires valid ids.
 #include "common/moe.h"
 #include "ascend/backends.h"
 
@@ -14,7 +14,7 @@ struct MoEKernel : Node<MoEAttributes> {
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-// MoERun is a node that runs. Numbers of rows, ids and counts have 32 bits where CANN's routing has them.
+// MoERun is a running node. Row numbers, ids and counts have 32 bits if CANN's routing does.
 struct MoERun {
   const MoEAttributes& a;
   const MoEShape& shape;
@@ -36,13 +36,13 @@ struct MoERun {
   void Combine(const View& expanded, const View& row_ids, const View& weights, void* y);
 };
 
-// Weights returns the experts' matrices, [experts, in, out]: as they lie, or transposed by their strides.
+// Weights returns the experts' matrices, [experts, in, out]: as stored, or transposed by their strides.
 View MoERun::Weights(const void* matrices, int64_t in, int64_t out, bool in_out) const {
   if (in_out) return View(matrices, type, {experts(), in, out});
   return View(matrices, type, {experts(), in, out}, {in * out, 1, in}, 0, {experts(), out, in});
 }
 
-// Product multiplies the rows of x by the matrices of their experts, of which counts says how many rows each has.
+// Product multiplies the rows of x by the matrices of their experts; counts has the number of rows of each expert.
 View MoERun::Product(const View& x, const View& weights, const void* bias, const View& counts) {
   const int64_t width = weights.dims.at[2];
   const View y = run->Memory(type, {rows(), width});

@@ -1,4 +1,4 @@
-// NormRotary: the norm into memory of its own, then the rotation of that.
+// NormRotary: the norm into scratch memory, then its rotation.
 #include "ascend/backends.h"
 #include "common/rotary_embedding.h"
 

@@ -1,6 +1,6 @@
-// RMSNorm and AddRMSNorm by CANN's calls of those names.
+// RMSNorm and AddRMSNorm by CANN's calls of the same names.
 //
-// The documentation does not say where the calls round values of 16 bits in between, so scale_after_cast makes no
+// The documentation does not say when the calls round intermediate 16-bit values, so scale_after_cast makes no
 // difference here: results are within a rounding of the op's.
 #include <type_traits>
 
@@ -44,8 +44,8 @@ OrtStatus* NormKernel<kAdd>::Init(const KernelInit& init) {
   return kAdd ? Find(init, TheCann().AddRmsNorm, TheCann().Add) : nullptr;
 }
 
-// AddNorm writes sum and its norm. AddRmsNorm wants a scale of the type of X; for another that is wider the sum is made
-// first, and for one that is narrower the result is rounded to it last.
+// AddNorm writes sum and its norm. AddRmsNorm needs a scale of X's type. For a wider scale the sum is made first, and
+// for a narrower one the result is rounded last.
 void AddNorm(Run* run, const View& x, const View& residual, const View& gamma, float epsilon, const View& y,
              const View& sum) {
   const Cann& cann = TheCann();
@@ -89,7 +89,7 @@ OrtStatus* NormKernel<kAdd>::Compute(const Api& api, OrtKernelContext* context) 
 
 }  // namespace
 
-// Nothing in place: the documentation does not say that an output may lie over an input.
+// Not in place: the documentation does not say that an output may overlap an input.
 const Backend kCANNRMSNorm = MakeBackend<NormKernel<false>>(kCANNProvider);
 const Backend kCANNAddRMSNorm = MakeBackend<NormKernel<true>>(kCANNProvider);
 

@@ -1,10 +1,9 @@
-// RotaryEmbedding by aclnnRotaryPositionEmbedding, which, unlike aclnnApplyRotaryPosEmb, writes to other memory than it
-// reads, and takes heads of any even size.
+// RotaryEmbedding by aclnnRotaryPositionEmbedding, which, unlike aclnnApplyRotaryPosEmb, does not write in place and
+// takes heads of any even size.
 //
-// What the call takes is: all channels of X, tables as wide as X, the pairs of X and Y in one place (as halves or
-// beside each other), and 4 dimensions, of which the tables have their own or 1 in few combinations. Copies in the
-// device's memory make up for the rest: of channels to be rotated into the order of Y; of tables half as wide; and of
-// tables to all rows, where they are broadcast in another way.
+// The call needs all channels of X, tables as wide as X, the same pair layout in X and Y (halves or interleaved), and 4
+// dimensions, of which the tables may broadcast only in few combinations. Copies on the device cover the other cases:
+// they reorder the rotated channels for Y, widen half-width tables, and expand tables that broadcast in another way.
 #include "common/rotary_embedding.h"
 #include "ascend/backends.h"
 

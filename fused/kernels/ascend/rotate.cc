@@ -4,7 +4,7 @@
 namespace mojo {
 namespace {
 
-// Tables copied to every leading dimension of X take two of a tensor's dimensions for the last one of theirs.
+// Copying a table to every leading dimension of X splits its last dimension in two.
 constexpr size_t kMostLeading = kMostDims - 2;
 
 // Arrangement is X and the tables in 4 dimensions.
@@ -13,7 +13,7 @@ struct Arrangement {
   bool direct = false;  // the tables are as they are given; else they are copied to every row of X
 };
 
-// Given reports whether a table has the leading dimension i of its own, or is broadcast along it.
+// Given reports whether a table varies along leading dimension i, or is broadcast along it.
 bool Given(const RotaryLayout& layout, size_t i) { return layout.cos_step[i] != 0 || layout.sin_step[i] != 0; }
 
 // SameSteps reports whether cos and sin are broadcast alike.
@@ -24,9 +24,8 @@ bool SameSteps(const RotaryLayout& layout) {
   return true;
 }
 
-// Arrange chooses among the layouts that the call documents, [B, S, N, D] with tables [1, S, 1, D] and [B, N, S, D]
-// with tables [1, 1, S, D] or [B, 1, S, D]; what is none of them is rows, [1, rows, 1, D], with a row of the tables
-// each.
+// Arrange chooses among the layouts that the call documents: [B, S, N, D] with tables [1, S, 1, D], and [B, N, S, D]
+// with tables [1, 1, S, D] or [B, 1, S, D]. Any other layout becomes [1, rows, 1, D] with a table row for each row.
 Arrangement Arrange(const RotaryLayout& layout, bool interleaved, size_t type_size) {
   const auto d = static_cast<int64_t>(layout.rotated);
   const auto rows = static_cast<int64_t>(layout.rows);
@@ -73,8 +72,8 @@ Arrangement Arrange(const RotaryLayout& layout, bool interleaved, size_t type_si
   return out;
 }
 
-// Table returns cos or sin as the call takes it: itself, or a copy that is as wide as what is rotated, for every row
-// where they are not direct. In a table of half the width an element stands for both channels of a pair.
+// Table returns cos or sin as the call takes it: the input, or a copy as wide as the rotated channels, expanded to
+// every row unless tables are direct. An element of a half-width table belongs to both channels of a pair.
 View Table(Run* run, const RotaryLayout& layout, const Arrangement& arranged, bool interleaved, aclDataType type,
            const void* data, const size_t* steps, bool wide) {
   const auto d = static_cast<int64_t>(layout.rotated);

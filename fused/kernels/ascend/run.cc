@@ -45,7 +45,7 @@ Run::Run(OrtKernelContext* context, const OpDef& def, const DeviceMemory& memory
 
 Run::~Run() {
   const Cann& cann = TheCann();
-  // What destroying gives is not looked at: there is nobody to tell, and the work is on the stream.
+  // Errors of destroying are ignored: no caller could act on them, and the work is on the stream.
   for (size_t i = object_count_; i-- > 0;) {
     const void* object = objects_[i].object;
     switch (objects_[i].kind) {
@@ -157,7 +157,7 @@ void Run::Launch(const char* name, Launcher launch, uint64_t size, aclOpExecutor
 }
 
 void Run::Failed(const char* name, const char* phase, aclnnStatus code) {
-  // Asking for the message also takes it away: the provider's own kernels take one that is left for theirs.
+  // Reading the message also clears it: the provider's own kernels would report a leftover one as theirs.
   const char* message = TheCann().aclGetRecentErrMsg();
   status = Errorf(api_, "mojo.%s: %s%s failed with status %d: %.700s", def_.name, name, phase, static_cast<int>(code),
                   message == nullptr ? "CANN gives no message" : message);

@@ -10,7 +10,7 @@
 
 namespace mojo {
 
-// CANN's tensors have at most so many dimensions.
+// The most dimensions of a CANN tensor.
 constexpr size_t kMostDims = 8;
 
 // Dims is the dimensions of a tensor, or its strides.
@@ -29,15 +29,15 @@ struct Dims {
   int64_t Count() const;
 };
 
-// View is memory of the device as a tensor. The data is where memory begins, since CANN wants it aligned; the first
-// element lies offset elements on.
+// View is device memory as a tensor. data is the start of the memory, since CANN needs it aligned; the first element is
+// offset elements later.
 struct View {
   const void* data = nullptr;
   aclDataType type = ACL_FLOAT;
   Dims dims;
   Dims strides;
   int64_t offset = 0;
-  Dims storage;  // how the memory as a whole lies
+  Dims storage;  // the shape of the whole memory
 
   View() {}
   // A tensor without gaps.
@@ -53,9 +53,9 @@ aclDataType ToAclType(ONNXTensorElementDataType type);
 // TypeSize is the bytes of an element.
 size_t TypeSize(aclDataType type);
 
-// Run makes the calls of a running node. The first failure is kept in status; what follows it does nothing. CANN's
-// objects and the scratch memory live until the Run ends, which is after the last launch and before the stream has
-// done the work: the launches keep what they need of the objects, and of the memory see Scratch.
+// Run makes the calls of a running node. It keeps the first failure in status and skips all later calls. CANN's objects
+// and the scratch memory live until the Run ends, which is after the last launch but before the stream has done the
+// work. The launches keep the parts of the objects that they need; for the memory see Scratch.
 class Run {
  public:
   Run(OrtKernelContext* context, const OpDef& def, const DeviceMemory& memory);
@@ -90,9 +90,9 @@ class Run {
     Launch(call.name, call.launch, size, executor);
   }
 
-  // Copy has one tensor written to another of its shape, or that it is broadcast to.
+  // Copy copies a tensor to another of its shape, or broadcasts it to a larger one.
   void Copy(const View& to, const View& from);
-  // Cast returns a tensor's values in another type; itself where it has that type.
+  // Cast returns a tensor converted to another type, or the tensor itself if it has that type.
   View Cast(const View& from, aclDataType type);
   void CastTo(const View& to, const View& from);
 

@@ -1,5 +1,5 @@
-// TopKRouter, in float32 as the op is defined: by aclnnMoeGatingTopKSoftmax where that is all of it, else by calls for
-// each step of its definition.
+// TopKRouter, in float32 as the op is defined: by aclnnMoeGatingTopKSoftmax if that computes all of it, else by calls
+// for each step of the definition.
 #include "ascend/backends.h"
 
 namespace mojo {
@@ -10,10 +10,10 @@ struct RouterKernel : Node<TopKRouterAttributes> {
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-// Beyond this Softplus gives its argument, from which it differs by less than float32 resolves.
+// Above this, Softplus returns its argument: the difference is below float32's resolution.
 constexpr float kSoftplusThreshold = 20;
 
-// Router is a node that runs: its attributes, and the sizes of its tensors.
+// Router is a running node: its attributes, and the sizes of its tensors.
 struct Router {
   const TopKRouterAttributes& a;
   int64_t rows, experts;
@@ -29,7 +29,7 @@ struct Router {
   bool scaled() const { return a.renormalize || a.scale != 1; }
 };
 
-// Score returns the scores of logits, whatever their number.
+// Score returns the scores of any number of logits.
 View Router::Score(const View& logits) {
   const Cann& cann = TheCann();
   const View scores = Floats(logits.dims);
@@ -45,7 +45,7 @@ View Router::Score(const View& logits) {
   return scores;
 }
 
-// Choice returns what experts are chosen by, in memory of its own where that is written to.
+// Choice returns the numbers that rank the experts, in scratch memory if they differ from scores.
 View Router::Choice(const View& scores, const View& bias) {
   if (bias.data == nullptr && a.groups == 1) return scores;
   const View choice = Floats(scores.dims);
@@ -68,7 +68,7 @@ View Router::Sum(const View& from, const Dims& dims, bool keep) {
   return sum;
 }
 
-// Exclude writes excluded_score over the groups that are not among the best.
+// Exclude writes excluded_score over all but the best groups.
 void Router::Exclude(const View& choice) {
   const Cann& cann = TheCann();
   const int64_t best = a.top2_sum ? 2 : 1;
@@ -86,7 +86,7 @@ void Router::Exclude(const View& choice) {
           run->Tensor(View(out.data, ACL_BOOL, {rows, a.groups, 1})), run->Number(a.excluded_score));
 }
 
-// Scale divides weights by their sum and multiplies them, as far as the node asks for it.
+// Scale divides weights by their sum and multiplies them, if the node asks for it.
 void Router::Scale(const View& weights, const View& out) {
   const Cann& cann = TheCann();
   View w = weights;
@@ -104,7 +104,7 @@ void Router::Scale(const View& weights, const View& out) {
   if (a.scale != 1) run->Do(cann.Muls, run->Tensor(w), run->Number(a.scale), run->Tensor(out));
 }
 
-// Gating is the whole choice by one call. Its numbers of experts have 32 bits.
+// Gating makes the whole choice in one call, which returns 32-bit expert ids.
 void Gating(Router* router, const View& logits, const View& weights, const View& ids) {
   const Cann& cann = TheCann();
   Run* run = router->run;
@@ -116,7 +116,7 @@ void Gating(Router* router, const View& logits, const View& weights, const View&
   router->Scale(w, weights);
 }
 
-// Steps follows the op's definition. Which of equal ones aclnnTopk takes first is not documented.
+// Steps follows the op's definition. The order in which aclnnTopk takes equal numbers is not documented.
 void Steps(Router* router, const View& logits, const View& bias, const View& weights, const View& ids) {
   Run* run = router->run;
   const bool first = router->a.top_k_first;
