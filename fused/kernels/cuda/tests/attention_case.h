@@ -1,4 +1,4 @@
-// A call of Attention with random tensors, and what it must give, in double on the host.
+// A call of Attention with random tensors, and its expected results, in double on the host.
 #ifndef MOJO_KERNELS_CUDA_TESTS_ATTENTION_CASE_H_
 #define MOJO_KERNELS_CUDA_TESTS_ATTENTION_CASE_H_
 
@@ -27,7 +27,7 @@ struct Form {
   bool in_keys = false;   // values are the first channels of keys
   bool by_token[4] = {};  // q, k, v, y
   Padding padding = kAllValid;
-  int bias = -1;      // a bit for each dimension that does not broadcast; -1: none
+  int bias = -1;      // a bit for each dimension that does not broadcast; -1: no bias
   size_t offset = 0;  // bytes off the alignment
 
   std::string Text() const {
@@ -84,7 +84,7 @@ class Case {
     args.scratch = scratch->device();
   }
 
-  // Fill draws new queries, keys and values; rows of the cache behind its length are NaN where there is a length.
+  // Fill draws new queries, keys and values; if the cache has a length, rows past it are NaN.
   void Fill(Random* random) {
     for (Numbers* n : {&q, &k, &v}) {
       n->Fill(random, 1);
@@ -102,7 +102,7 @@ class Case {
     }
   }
 
-  // Check compares the outputs with what they must be, and returns what is wrong; "" if nothing is.
+  // Check compares the outputs with the expected ones, and returns the first error, or "".
   std::string Check() {
     y.ToHost();
     std::vector<double> want(y.count());
@@ -119,7 +119,7 @@ class Case {
     });
     double most = 0, worst = 0;
     for (const double w : want) most = std::max(most, fabs(w));
-    // A score is off by about as many units as it is great, and so is what it weighs.
+    // A score's error is proportional to its size, and so is the error of its weight.
     const double greatest = 5 * f.scale * sqrt(static_cast<double>(f.width));
     const double bound = (f.type == kMojoFloat32 ? 8 + greatest : 2) * Unit(f.type) * most;
     size_t at = 0;
@@ -299,7 +299,7 @@ class Case {
     }
   }
 
-  // Present tells whether the present tensor is what it must be, bit for bit.
+  // Present reports whether the present tensor is as expected, bit for bit.
   bool Present(Numbers* past, const Numbers& added, const mojo::HeadSteps& steps, size_t width, Numbers* present) {
     Numbers* const got = f.lengths > 0 && f.in_place ? past : present;
     const std::vector<char> before = past->bytes();

@@ -11,7 +11,7 @@ void Fail(const Form& f, const std::string& what) {
   if (++failures <= 20) printf("FAIL %s: %s\n", f.Text().c_str(), what.c_str());
 }
 
-// Test runs a form twice; the second run must give the same bits.
+// Test runs a form twice; the second run must return the same bits.
 void Test(const Form& f, Random* random) {
   Case c(f, random);
   ++checks;
@@ -89,7 +89,7 @@ Form Of(const Model& m, MojoType type) {
   return f;
 }
 
-// TestPadded does a form with every key and with left padding, where rows that see none get the mean.
+// TestPadded runs a form with every key and with left padding; rows that see no key get the mean.
 void TestPadded(Form f, Random* random) {
   Test(f, random);
   f.padding = kLeft;
@@ -97,7 +97,7 @@ void TestPadded(Form f, Random* random) {
   Test(f, random);
 }
 
-// TestModels has steps of one token and prompts with what comes before them.
+// TestModels runs steps of one token, and prompts with a past.
 void TestModels(MojoType type, bool small, Random* random) {
   for (const Model& m : kModels) {
     Form f = Of(m, type);
@@ -124,7 +124,7 @@ void TestModels(MojoType type, bool small, Random* random) {
   }
 }
 
-// TestBranches runs each kernel, and what it may do, once with few rows: racecheck is slow.
+// TestBranches runs each kernel and its branches once with few rows: racecheck is slow.
 void TestBranches(Random* random) {
   Form step;
   step.group = 3;
@@ -165,7 +165,7 @@ void TestBranches(Random* random) {
   }
 }
 
-// TestLatents has keys whose first channels are the values, of DeepSeek's widths and of others.
+// TestLatents uses keys whose first channels are the values, with DeepSeek's widths and others.
 void TestLatents(MojoType type, bool small, Random* random) {
   Form f;
   f.type = type;

@@ -111,7 +111,7 @@ bool Run(const Form& f, Random* random) {
   if (f.sink && heads > 2) sink.Set(1, -INFINITY), sink.Set(2, 9);
   for (size_t b = 0; b < f.batch; ++b) {
     lengths.host[b] = static_cast<int64_t>(f.one_length || b == 0 ? f.past : random->Below(f.past + 1));
-    // What nobody has filled may be anything.
+    // Unfilled rows may hold anything.
     const size_t filled = (f.one_length ? f.past : lengths.host[b]) + f.added;
     for (size_t h = 0; h < f.key_heads; ++h) {
       for (size_t j = f.on_device ? filled : length; j < room; ++j) {

@@ -1,12 +1,11 @@
-// Ops one after another, each of which reads what the one before wrote: dependent launches and graphs change no number.
-// Exits 1 on a failure. `make cuda-programs` builds it. An argument "small" keeps to sizes that compute-sanitizer can
-// follow.
+// Chains of ops that read the previous op's output: dependent launches and graphs must not change the results. Exits 1
+// on a failure. `make cuda-programs` builds it. An argument "small" keeps sizes low enough for compute-sanitizer.
 #include "cuda/tests/tally.h"
 
 namespace {
 
-// TestChain does ops that read what the one before wrote and write what it read, without kernels that may start
-// while that one ends, with them, and with them in a graph: the numbers must be the same.
+// TestChain runs ops that read the previous op's output and overwrite its input: without dependent launches, with them,
+// and with them in a graph. The results must be the same.
 void TestChain(Tally* tally, size_t rows, size_t width) {
   const std::string name = std::to_string(rows) + "x" + std::to_string(width);
   const size_t count = rows * width;

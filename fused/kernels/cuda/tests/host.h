@@ -1,5 +1,4 @@
-// What the test programs share: numbers of the three types on the host, and device
-// memory with guards.
+// Shared parts of the test programs: numbers of the three types on the host, and device memory with guards.
 #ifndef MOJO_KERNELS_CUDA_TESTS_HOST_H_
 #define MOJO_KERNELS_CUDA_TESTS_HOST_H_
 
@@ -18,7 +17,7 @@
 
 #include "cuda/mojo_cuda.h"
 
-// Check ends the program where a call of the runtime fails.
+// Check ends the program if a call of the runtime fails.
 inline void Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   printf("%s: %s\n", what, cudaGetErrorString(error));
@@ -85,9 +84,9 @@ class Numbers {
   void ToDevice() { Check(cudaMemcpy(device(), host_.data(), Bytes(), cudaMemcpyHostToDevice), "copy to device"); }
   void ToHost() { Check(cudaMemcpy(host_.data(), device(), Bytes(), cudaMemcpyDeviceToHost), "copy to host"); }
   const std::vector<char>& bytes() const { return host_; }
-  // Poison makes NaN of what is on the device.
+  // Poison fills the device memory with NaN.
   void Poison() { Check(cudaMemset(memory_, 0xff, Bytes() + 2 * kGuard + offset_), "poison"); }
-  // Guarded tells whether the guards are as Poison left them.
+  // Guarded reports whether the guards are as Poison left them.
   bool Guarded() const {
     std::vector<unsigned char> all(Bytes() + 2 * kGuard + offset_);
     Check(cudaMemcpy(all.data(), memory_, all.size(), cudaMemcpyDeviceToHost), "copy to host");

@@ -143,7 +143,7 @@ struct Case {
     }
   }
 
-  // Check compares the outputs with what they must be, and returns what is wrong; "" if nothing is.
+  // Check compares the outputs with the expected ones, and returns the first error, or "".
   std::string Check() {
     y.ToHost();
     std::vector<double> want(y.count());
@@ -152,7 +152,7 @@ struct Case {
     });
     double most = 0, worst = 0;
     for (const double v : want) most = std::max(most, fabs(v));
-    // What is between the products is rounded to the type.
+    // Numbers between the products are rounded to the type.
     const double bound = (f.type == kMojoFloat32 ? 64 : 4) * Unit(f.type) * most;
     size_t at = 0;
     for (size_t i = 0; i < want.size(); ++i) {
@@ -173,7 +173,7 @@ struct Case {
     return text;
   }
 
-  // Present tells whether present is what it must be, bit for bit.
+  // Present reports whether present is as expected, bit for bit.
   bool Present() {
     Numbers* const got = f.lengths > 0 && f.in_place ? &past : &present;
     const std::vector<char> before = past.bytes();
@@ -201,7 +201,7 @@ struct Case {
 int checks = 0, failures = 0;
 double share = 0;
 
-// Test runs a form twice; the second run must give the same bits.
+// Test runs a form twice; the second run must return the same bits.
 void Test(const Form& f, Random* random) {
   Case c(f, random);
   ++checks;

@@ -198,11 +198,11 @@ struct Call {
     return a;
   }
 
-  // Error is the greatest distance from the reference over what rounding to the types explains: fine up to 1.
+  // Error is the greatest distance from the reference over the distance that rounding explains: fine up to 1.
   double Error() {
     y.ToHost();
-    // 16 bit numbers are multiplied as such, so the activation is rounded, and in large calls each choice;
-    // what is left of a sum may be smaller than what it is made of.
+    // 16-bit numbers are multiplied as such, so the activation is rounded, and in large calls each choice; a sum may be
+    // smaller than its terms.
     const MojoType coarse = layer.form.x;
     const double unit = coarse == kMojoFloat32 ? 3e-6 : coarse == kMojoFloat16 ? 1.0 / 1024 : 1.0 / 128;
     double worst = 0;
@@ -331,8 +331,8 @@ void TestGraph(const Layer& layer, size_t tokens, Random* random) {
   Check(cudaStreamDestroy(stream), "stream");
 }
 
-// TestChain runs calls one right after the other in the same scratch memory, each reading the one's output
-// before it: what starts early must not read or write too early.
+// TestChain runs calls back to back in the same scratch memory, each of which reads the previous output: a kernel that
+// starts early must not read or write too early.
 void TestChain(const Layer& layer, size_t tokens, Random* random) {
   Call one(layer, tokens), two(layer, tokens);
   one.Fill(kSpread, random);
@@ -362,7 +362,7 @@ void Line(const char* what, int* before, double* error) {
   *error = greatest = 0;
 }
 
-// TestEachWay runs every way through a MoE, by tiles of every width, on the least that has it: racecheck takes minutes
+// TestEachWay runs every MoE implementation, with tiles of every width, on its smallest input: racecheck takes minutes
 // for more.
 void TestEachWay(Random* random) {
   for (int n = 0; n < 4; ++n) {

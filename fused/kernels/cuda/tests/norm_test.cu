@@ -92,7 +92,7 @@ void TestNorms(Tally* norm, Tally* add_norm) {
   }
 }
 
-// TestNormPlans does rows in every way that holds them, also in those that are not chosen at this size.
+// TestNormPlans runs rows with every plan that holds them, including plans not chosen at this size.
 void TestNormPlans(Tally* norm, Tally* add_norm) {
   using mojo::NormPlan;
   for (const MojoType type : {kMojoBFloat16, kMojoFloat16}) {

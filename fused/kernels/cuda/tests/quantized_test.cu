@@ -51,7 +51,7 @@ float FromE4M3(unsigned char code) {
   return code < 128 ? size : -size;
 }
 
-// ToE4M3 is the nearest number of that kind, of up to 448.
+// ToE4M3 is the nearest e4m3 number, up to 448.
 float ToE4M3(float v) {
   const float unit = ldexpf(1, std::max(fabsf(v) < 0x1p-6f ? -6 : ilogbf(v), -6) - 3);
   return rintf(v / unit) * unit;
@@ -154,7 +154,7 @@ struct Weights {
   }
   float Middle() const { return format.code == kMojoInt4 ? 8 : format.code == kMojoInt8 ? 128 : 0; }
 
-  // Product is that of a row with activations and what they were rounded to; size is the sum of its terms' magnitudes.
+  // Product is the product of a row with activations and their rounded form; size is the sum of its terms' magnitudes.
   double Product(size_t row, const double* x, const double* rounded, double* size) const {
     const float middle = Middle(), zero = static_cast<float>(format.zero);
     double sum = 0;
@@ -197,7 +197,7 @@ const char* RoundingName(MojoRounding r) {
   return r == kMojoNotRounded ? "float" : r == kMojoToInt16 ? "int16" : r == kMojoToInt8 ? "int8" : "e4m3";
 }
 
-// What Hopper's tensor cores lose of the terms of 128 columns of e4m3, which they do not add up in all of float32.
+// The loss of Hopper's tensor cores over 128 columns of e4m3, which they do not sum in full float32.
 constexpr double kLossOfE4M3 = 1e-3;
 
 int cases = 0, failed = 0;
@@ -211,7 +211,7 @@ void Tell(const std::string& name, double worst, bool guarded) {
     printf("FAIL %s: %.3g of what it may be off%s\n", name.c_str(), worst, guarded ? "" : ", and wrote elsewhere");
 }
 
-// Off is how far got is off over what it may be.
+// Off is the error of got over the allowed error.
 double Off(double got, double want, double allowed) {
   const double off = fabs(got - want) / allowed;
   return isnan(off) ? HUGE_VAL : off;
@@ -348,12 +348,12 @@ void TryQMoE(const Mixture& f, const Weights& up, const Weights& down, size_t to
   Check(MojoCudaQMoE(&a, nullptr), "MojoCudaQMoE");
   Check(cudaDeviceSynchronize(), "QMoE");
   y.ToHost();
-  // What lies between the products may be rounded to x's type; what is rounded to integers is float32 before.
+  // Numbers between the products may be rounded to x's type; numbers to be rounded to integers are float32 before.
   const double loss = rounding == kMojoToE4M3       ? 2e-2
                       : rounding != kMojoNotRounded ? 1e-4
                       : type == kMojoBFloat16       ? 3e-3
                                                     : 2e-5;
-  // Where they are many, the outputs of choices may be rounded too.
+  // In large calls, the outputs of choices may be rounded too.
   const double of_outputs = tokens * f.top_k * f.hidden > size_t{10} << 20 ? HalfUnit(type) * 1.01 : 0;
   std::vector<double> worst(tokens);
   InParallel(tokens, [&](size_t begin, size_t end) {

@@ -8,8 +8,7 @@ namespace {
 
 bool small = false;
 
-// RotaryCase is one tensor of leading dims; bit i of a mask tells that the table has dims[i], else it is 1
-// there.
+// RotaryCase is one tensor of leading dims; bit i of a mask is set if the table has dims[i], and not 1, there.
 struct RotaryCase {
   std::vector<size_t> dims;
   unsigned cos_dims, sin_dims;
@@ -123,7 +122,7 @@ std::string NameOf(const RotaryCase& c) {
   return name + more;
 }
 
-// TestRotary does one or two tensors in one call.
+// TestRotary runs one or two tensors in one call.
 void TestRotary(Tally* tally, const std::vector<RotaryCase>& cases) {
   Random random(cases[0].width + cases[0].dims.size() * 31 + tally->cases);
   std::vector<std::unique_ptr<RotaryTensors>> all;
@@ -170,7 +169,7 @@ RotaryCase RandomRotary(Random* random, bool norm) {
   return c;
 }
 
-// Attention is x of T tokens (or B sequences of S) with that many heads of 128, as models have it.
+// Attention is x of T tokens (or B sequences of S) with this many heads of 128, as in models.
 RotaryCase Attention(size_t tokens, size_t heads, bool heads_first, MojoType type, bool norm) {
   RotaryCase c;
   c.dims = heads_first ? std::vector<size_t>{2, heads, tokens} : std::vector<size_t>{tokens, heads};

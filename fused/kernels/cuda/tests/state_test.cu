@@ -13,7 +13,7 @@ struct Case {
   Heads heads;
   MojoType type;
   bool past, per_channel;
-  int decay, beta;  // 0: none; beta 1: of all heads, 2: of each
+  int decay, beta;  // 0: absent; beta 1: of all heads, 2: of each
   bool l2_norm, in_place, present;
   size_t offset;
 };
@@ -67,7 +67,7 @@ void TestLinear(Tally* tally, const Case& c) {
           for (size_t i = 0; i < c.key; ++i) {
             double& now = s[i * c.value + j];
             now += one[i] * u[j];
-            // What roundings add, token by token: of the sum at the key, and of the state itself.
+            // Rounding errors of this token: of the sum at the key, and of the state itself.
             off[i * c.value + j] += (fabs(one[i]) * (size + fabs(u[j])) + fabs(now)) * 0x1p-22;
           }
         }

@@ -1,5 +1,5 @@
-// What the tests of ops on rows share: how an op is tallied, the values that its inputs take, and what norms and
-// activations are in double.
+// Shared parts of the tests of ops on rows: the tally of an op, the values of its inputs, and norms and activations in
+// double.
 #ifndef MOJO_KERNELS_CUDA_TESTS_TALLY_H_
 #define MOJO_KERNELS_CUDA_TESTS_TALLY_H_
 
@@ -17,10 +17,10 @@ inline float RoundTo(MojoType type, double v) {
   return Load(&out, 0, type);
 }
 
-// Least is what a result may always be off: numbers that the type cannot hold in full.
+// Least is the error that any result may have: the type cannot hold smaller numbers in full.
 inline double Least(MojoType type) { return type == kMojoFloat16 ? 0x1p-24 : 1e-36; }
 
-// Tally is what was found for one op.
+// Tally is the results for one op.
 struct Tally {
   const char* op;
   int cases = 0;
@@ -29,7 +29,7 @@ struct Tally {
   double unequal = 0;  // the largest part of a 16 bit result that is not the reference's number
 };
 
-// Want is the result that is expected, and how far off it may be.
+// Want is the expected result and its allowed error.
 struct Want {
   std::vector<float> value;
   std::vector<float> off;
@@ -86,7 +86,7 @@ inline void Done(Tally* tally, const std::string& name, cudaError_t launched) {
 enum Values { kNormal, kHuge, kTiny, kZero, kSpecial };
 
 inline void FillWith(Numbers* numbers, Values values, MojoType type, Random* random) {
-  // The squares of huge ones overflow in the sum alone.
+  // The squares of huge numbers overflow only in the sum.
   const float huge = type == kMojoFloat16 ? 6e4f : 1e18f, tiny = type == kMojoFloat16 ? 1e-6f : 1e-15f;
   numbers->Fill(random, values == kHuge ? huge / 8 : values == kTiny ? tiny : values == kZero ? 0 : 1.5f);
   if (values != kSpecial) return;
@@ -120,8 +120,8 @@ inline double Activation(MojoActivation activation, double g, double alpha) {
   }
 }
 
-// CompareActivated is Compare for what an activation is in. At minus infinity its formula is 0 times infinity; the
-// limit 0, or a number next to it, is as good.
+// CompareActivated is Compare for results of an activation. At minus infinity its formula is 0 times infinity; the
+// limit 0, or a number next to it, is equally correct.
 inline void CompareActivated(Tally* tally, const std::string& name, Numbers* got, MojoType type, Want* want,
                              double allowed_unequal) {
   got->ToHost();
