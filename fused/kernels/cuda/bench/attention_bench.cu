@@ -1,6 +1,6 @@
-// Times steps of decoding by Attention, with the cache in place and its length on the device: a CUDA graph of flushes
-// of L2, each followed by the call; less the flushes alone. `make cuda-programs` builds it. Arguments choose models by
-// name.
+// Times steps of decoding by Attention, with the cache updated in place and its length on the device: a CUDA graph of
+// L2 flushes, each followed by the call, minus the time of only the flushes. `make cuda-programs` builds it. Arguments
+// choose models by name.
 #include "cuda/bench/attention_step.h"
 
 namespace {

@@ -1,10 +1,11 @@
-"""Times torch's attention beside attention_bench (steps) and attention_prefill_bench (prompts): cuDNN, flash, bfloat16.
+"""Times torch's attention, cuDNN and flash in bfloat16, as attention_bench (steps) and attention_prefill_bench
+(prompts) time ours.
 
     python attention_peers.py [--prompts [--flex]]
 
-Steps: a CUDA graph of flushes of L2, each followed by the call, less the flushes alone; the median of five. Keys and
-values lie there; nothing is appended. Prompts: the median of seven runs of calls in a row, without a flush, batch 1;
---flex adds flex_attention, compiled, where there is a window or softcap.
+Steps: a CUDA graph of L2 flushes, each followed by the call, minus the time of only the flushes; the median of five.
+Nothing is appended to keys and values. Prompts: the median of seven runs of calls in a row, without a flush, batch 1;
+--flex adds flex_attention, compiled, if there is a window or softcap.
 """
 
 import argparse
@@ -32,7 +33,7 @@ PROMPTS = {
 
 
 def milliseconds(work):
-    """How long the device takes for work."""
+    """Time of work on the device."""
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()
     work()
@@ -42,7 +43,7 @@ def milliseconds(work):
 
 
 def in_a_row(call, calls):
-    """Microseconds of a call, of so many in a row."""
+    """Microseconds of a call among several in a row."""
 
     def run():
         for _ in range(calls):
@@ -53,12 +54,12 @@ def in_a_row(call, calls):
 
 
 class Flushed:
-    """Takes the time of calls after flushes, in microseconds."""
+    """Times calls after flushes, in microseconds."""
 
     CALLS = 10
 
     def __init__(self):
-        self.flushed = torch.randn(48 << 20, device="cuda")  # three times as much as L2 holds
+        self.flushed = torch.randn(48 << 20, device="cuda")  # three times the size of L2
         self.sum = torch.zeros((), device="cuda")
 
     def graph(self, call):

@@ -1,5 +1,5 @@
-// Times attention of prompts: the median of several runs of a stream of calls, and operations on keys that are seen.
-// `make cuda-programs` builds it. Arguments choose shapes by name and lengths by number; none: all.
+// Times attention of prompts: the median of several runs of a stream of calls, and operations on visible keys. `make
+// cuda-programs` builds it. Arguments choose shapes by name and lengths by number; without any it runs all.
 #include <set>
 #include <string>
 

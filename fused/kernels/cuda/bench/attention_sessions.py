@@ -1,8 +1,8 @@
-"""Times steps of decoding in sessions of onnxruntime: mojo.Attention beside com.microsoft.GroupQueryAttention.
+"""Times decode steps in onnxruntime sessions: mojo.Attention and com.microsoft.GroupQueryAttention.
 
     python attention_sessions.py libmojo_ops_cuda.so
 
-Both have the cache in place, and append to it. A time is the median of 30 between events around a run, a CUDA graph,
+Both append to the cache in place. A time is the median of 30 between events around a run, a CUDA graph,
 after L2 was emptied. ORT_ENABLE_XQA, ORT_ENABLE_CUDNN_FLASH_ATTENTION and ORT_DISABLE_FLASH_ATTENTION choose
 GroupQueryAttention's kernels.
 """

@@ -1,4 +1,4 @@
-// Steps of decoding by Attention, with the cache in place and its length on the device: what the programs share that
+// Decode steps of Attention, with the cache updated in place and its length on the device; shared by the programs that
 // time them.
 #ifndef MOJO_KERNELS_CUDA_BENCH_ATTENTION_STEP_H_
 #define MOJO_KERNELS_CUDA_BENCH_ATTENTION_STEP_H_
@@ -18,7 +18,7 @@ const StepModel kStepModels[] = {{"llama-8b", 32, 8, 128, 0, 0, false},
                                  {"gpt-oss-full", 64, 8, 64, 0, 0, true},
                                  {"gemma2", 8, 4, 256, 0, 50, false}};
 
-// Step is a step with so many keys, the new one counted, in a buffer with room for room; bfloat16.
+// Step is a step with this many keys, including the new one, in a buffer with room for room keys; bfloat16.
 class Step {
  public:
   Step(const StepModel& m, size_t batch, size_t keys, size_t room)
@@ -60,7 +60,7 @@ class Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  // Bytes are those of the keys and values that are seen.
+  // Bytes is the size of the visible keys and values.
   double Bytes() const { return static_cast<double>(rows_) * seen_ * args.width * 4; }
   void Run(cudaStream_t stream) const { Check(MojoCudaAttention(&args, stream), "MojoCudaAttention"); }
 
@@ -74,7 +74,7 @@ class Step {
   size_t rows_, seen_;
 };
 
-// ReadBandwidth is how many bytes a second are read from memory.
+// ReadBandwidth returns the bytes a second read from memory.
 inline double ReadBandwidth(cudaStream_t stream) {
   constexpr size_t kBytes = size_t{4} << 30;
   const float4* const p = static_cast<const float4*>(Allocate(kBytes));

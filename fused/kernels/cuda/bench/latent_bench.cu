@@ -1,6 +1,6 @@
-// Times steps of DeepSeek's latent attention: the attention to latents alone, and LatentAttention with its products
-// with w and the new latents in the cache. A CUDA graph of flushes of L2, each followed by the call; less the flushes
-// alone. `make cuda-programs` builds it.
+// Times steps of DeepSeek's latent attention: attention to latents only, and LatentAttention with its products with w
+// and the new latents in the cache. A CUDA graph of L2 flushes, each followed by the call, minus the time of only the
+// flushes. `make cuda-programs` builds it.
 #include "cuda/bench/latent_step.h"
 
 namespace {

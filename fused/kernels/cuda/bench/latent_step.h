@@ -1,5 +1,5 @@
 // Steps of DeepSeek's latent attention: 128 heads that read latents of 512 + 64 numbers in bfloat16, the length on the
-// device. What the programs share that time them.
+// device; shared by the programs that time them.
 #ifndef MOJO_KERNELS_CUDA_BENCH_LATENT_STEP_H_
 #define MOJO_KERNELS_CUDA_BENCH_LATENT_STEP_H_
 
@@ -7,7 +7,7 @@
 
 constexpr size_t kLatentHeads = 128, kLatentWidth = 576, kLatentValues = 512;
 
-// LatentStep attends to latents that lie there, by queries that were multiplied with w: what peers time.
+// LatentStep attends to stored latents with queries already multiplied by w, as the peers are timed.
 class LatentStep {
  public:
   LatentStep(size_t batch, size_t keys, size_t room)

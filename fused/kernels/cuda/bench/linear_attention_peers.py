@@ -6,10 +6,10 @@ In fused/kernels/cuda:
         linear_attention.cu device.cu -o liblinear.so
     PYTHONPATH=SITE python linear_attention_peers.py ./liblinear.so [--json FILE] [--rounds 5] [--only decode]
 
-SITE has fla (of fla-core) and mamba_ssm/ops/triton (of mamba-ssm's sources). Each is left out if it is not there.
+SITE has fla (of fla-core) and mamba_ssm/ops/triton (of mamba-ssm's sources). Missing packages are skipped.
 States are float32, the rest is bfloat16. A time is the time of a CUDA graph of n times [read of 192 MiB that empties
-L2, call], less the time of the reads, over n. Every round times each contender once, one after the other; the number is
-the median of the rounds. The floor of a decode step is the bytes of its states over the bandwidth of that read. Every
+L2, call], minus the time of the reads, over n. Every round times each contender once, in turn; the number is the
+median of the rounds. The floor of a decode step is the bytes of its states over the bandwidth of that read. Every
 contender is checked against ours, and tests/state_test.cu checks ours.
 """
 import argparse
@@ -93,7 +93,7 @@ class Layer:
         return call
 
     def mamba(self, chunked):
-        # dt is 1 for each token: decay and v have it already. A token's decay stands in dt and A, of which A is fixed.
+        # dt is 1 for each token: decay and v include it. A token's decay is in dt and A, of which A is fixed.
         a = -torch.ones(self.value_heads, device="cuda")
         dt = -self.decay
         x = (self.v.float() / dt[..., None]).bfloat16()
@@ -134,7 +134,7 @@ def contenders(layer, library, chunked):
             off = [((a - b).norm() / b.norm()).item() for a, b in zip(got, want)]
             print(f"  {name}: relative difference of Y {off[0]:.1e}, of the state {off[1]:.1e}", flush=True)
             calls[name] = call
-        except Exception as error:  # a peer that is not there, or does not take this shape
+        except Exception as error:  # a missing peer, or one that refuses this shape
             print(f"  {name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
     return calls
 

@@ -1,10 +1,10 @@
-// Times RMSNorm, AddRMSNorm, GatedRMSNorm, GLU, RotaryEmbedding and NormRotary, without onnxruntime.
-// `make cuda-programs` builds it. Arguments:
-//   (none)   the table: microseconds, GB/s and part of the read bandwidth; the same launched one by one in a stream and
+// Times RMSNorm, AddRMSNorm, GatedRMSNorm, GLU, RotaryEmbedding and NormRotary, without onnxruntime. `make
+// cuda-programs` builds it. Arguments:
+//   (empty)  the table: microseconds, GB/s and part of the read bandwidth; the same launched one by one in a stream and
 //            calls one after the other without a flush, each with and without programmatic dependent launch
 //   sweep    every way to spread a norm over threads
-// A time is that of a CUDA graph of n times [read of 192 MiB that empties L2, call], less that of the reads
-// alone, over n; medians of 5.
+// A time is a CUDA graph of n times [read of 192 MiB that empties L2, call], minus a graph of only the reads, over n;
+// medians of 5.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -117,7 +117,7 @@ double Issue(int n, const Call& call) {
   return ms * 1e3;
 }
 
-// Median of rounds differences, each of medians, of what takes the call and what does not, over n.
+// Median over rounds of the difference, over n, between the median times with and without the call.
 double Difference(int n, int rounds, const std::function<double()>& with, const std::function<double()>& without) {
   const int replays = 7;
   with(), without();
@@ -145,7 +145,7 @@ double Time(const Call& call, int rounds = 5) {
   return us;
 }
 
-// TimeStream returns those of launches that are no graph.
+// TimeStream returns the times of launches outside of a graph.
 double TimeStream(const Call& call) {
   const int n = 20;
   return Difference(n, 3, [&] { return Issue(n, call); }, [&] { return Issue(n, nullptr); });

@@ -185,7 +185,7 @@ def route(logits):
 
 
 def route_groups(logits, bias):
-    """As DeepSeek-V3: 8 groups, of which the 4 with the greatest sums of two are left."""
+    """As DeepSeek-V3: 8 groups, of which the 4 with the greatest sums of two remain."""
     scores = logits.float().sigmoid()
     choice = scores + bias
     groups = choice.view(-1, 8, choice.shape[-1] // 8)
@@ -211,14 +211,14 @@ def launch(function, *args):
 
 
 def all_of(libraries, function, *args):
-    """Gives {name: call} for a function of every build of ours."""
+    """Returns {name: call} for a function of every build of ours."""
     def call(library):
         return lambda: launch(getattr(library, function), *args)
     return {name: call(library) for name, library in libraries.items()}
 
 
 def router_contenders(op, tokens, experts, libraries):
-    """Does for a router what contenders does; width is the number of experts."""
+    """Is contenders for a router; width is the number of experts."""
     grouped = op == "router_groups"
     logits = random(tokens, experts, dtype=torch.float32 if grouped else torch.bfloat16)
     bias = torch.rand(experts, device="cuda") * 0.1
@@ -246,7 +246,7 @@ def router_contenders(op, tokens, experts, libraries):
         1e-20 if grouped else 0,
         2.5 if grouped else 1,
     )
-    args.tensors = ids, bias  # ours writes to ids as long as args is there
+    args.tensors = ids, bias  # ours writes to ids while args lives
     calls = all_of(libraries, "MojoCudaTopKRouter", ctypes.byref(args))
     if not grouped:
         calls["triton"] = lambda: router_kernel[(tokens,)](
@@ -262,7 +262,7 @@ def router_contenders(op, tokens, experts, libraries):
 
 
 def contenders(op, tokens, width, libraries):
-    """Gives the bytes moved, {name: call}, our outputs, and the function and operands that define them."""
+    """Returns the bytes moved, {name: call}, our outputs, and their reference function and operands."""
     if op.startswith("router"):
         return router_contenders(op, tokens, width, libraries)
     block = triton.next_power_of_2(width)
@@ -336,7 +336,7 @@ def contenders(op, tokens, width, libraries):
             try:
                 from liger_kernel.ops.rope import LigerRopeFunction as Liger
                 q4, k4 = q.clone().transpose(0, 1).unsqueeze(0), k.clone().transpose(0, 1).unsqueeze(0)
-                # It may rotate in place: these are copies, and turn further with each call.
+                # It may rotate in place: these are copies, which rotate again with each call.
                 calls["liger"] = lambda: Liger.apply(q4, k4, cos.unsqueeze(0), sin.unsqueeze(0))
             except ImportError:
                 pass
@@ -345,7 +345,7 @@ def contenders(op, tokens, width, libraries):
 
 
 def add_compiled(op, tokens, width, calls, define, operands, compiled):
-    """Adds what torch.compile makes of define to calls."""
+    """Adds define, compiled by torch.compile, to calls."""
     key = (op, width, tokens == 1)
     if key not in compiled:
         compiled[key] = torch.compile(define)

@@ -1,5 +1,6 @@
-// Times MoE and TopKRouter: a CUDA graph of flushes of L2, each followed by the call; less the flushes alone.
-// `make cuda-programs` builds it. Arguments choose shapes by name and tokens by number, as in qwen3-30b 1 8; none: all.
+// Times MoE and TopKRouter: a CUDA graph of L2 flushes, each followed by the call, minus the time of only the flushes.
+// `make cuda-programs` builds it. Arguments choose shapes by name and tokens by number, as in qwen3-30b 1 8; without
+// any it runs all.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace {
 
-// What an H200 does: bytes a second read from memory, and bf16 operations a second of large products.
+// Speed of an H200: bytes a second read from memory, and bf16 operations a second of large products.
 constexpr double kBytesPerSecond = 4.61e12, kOperationsPerSecond = 787e12;
 
 struct Shape {

@@ -101,7 +101,7 @@ class Inputs:
         self.ids32 = self.ids.int()
 
     def logits(self, shape):
-        """Those that a router makes these weights and ids of."""
+        """The logits from which a router makes these weights and ids."""
         out = torch.full((len(self.x), shape.experts), -1e4, device="cuda")
         return out.scatter_(1, self.ids, self.weights.log()).to(torch.bfloat16)
 
@@ -182,7 +182,7 @@ def triton_kernels(shape, w, inputs):
     unused = torch.zeros(len(inputs.x), shape.experts, device="cuda", dtype=torch.bfloat16)
 
     def call():
-        # Its own way from ids to the order by expert. What it gathers from the first argument is not used.
+        # Its sort of ids by expert. The values gathered from the first argument are unused.
         found = topk(unused, shape.k, apply_softmax=False, y_indx=inputs.ids32).mask_metadata
         dispatch, combine = found.row_sorted_indx, found.col_sorted_indx
         ragged = make_ragged_tensor_metadata(found.col_sum, dispatch.shape[0])
@@ -218,10 +218,10 @@ OTHERS = {"triton_kernels": triton_kernels, "grouped_mm": grouped_mm, "deepgemm"
 
 
 def compile_ahead(task):
-    """Fills the compilers' caches, in a process of its own."""
+    """Fills the compilers' caches, in a separate process."""
     kind, *rest = task
     try:
-        if kind == "triton":  # its kernels depend on what divides the sizes, not on the sizes
+        if kind == "triton":  # its kernels depend on the sizes' divisors, not on the sizes
             config, clamped = rest
             for shape in SHAPES.values():
                 small = dataclasses.replace(shape, hidden=320 if clamped else 512, inner=192 if clamped else 256)
@@ -234,7 +234,7 @@ def compile_ahead(task):
             name, tokens = rest
             OTHERS[kind](SHAPES[name], Weights(SHAPES[name]), Inputs(SHAPES[name], tokens))()
         torch.cuda.synchronize()
-    except Exception:  # the run itself will say what does not work
+    except Exception:  # the run itself reports the failure
         pass
     finally:
         torch.cuda.empty_cache()
@@ -253,7 +253,7 @@ def compile_all(options):
 
 
 def difference(pairs):
-    """Median of the second less median of the first."""
+    """Median of the second minus median of the first."""
     first, second = zip(*pairs)
     return statistics.median(second) - statistics.median(first)
 
@@ -282,7 +282,7 @@ class Clock:
         """Microseconds of one call on the stream."""
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         with torch.cuda.stream(stream):
-            for _ in range(4):  # long enough for the host to launch what follows
+            for _ in range(4):  # long enough for the host to launch the rest
                 self.flush()
             begin.record()
             call()
@@ -312,7 +312,7 @@ class Row:
         self.want = reference(self.shape, w, self.inputs)
 
     def attempt(self, name, make):
-        """What make() gives, or None and a note."""
+        """The result of make(), or None and a note."""
         try:
             return make()
         except Exception as error:

@@ -10,7 +10,7 @@ def ours(packing, alpha, limit, up_offset):
 
 
 def theirs(shape, alpha, limit, up_offset):
-    """The node of com.microsoft.MoE of x, logits, gate_up with gate and up by turns, and down."""
+    """The node of com.microsoft.MoE of x, logits, gate_up with interleaved gate and up, and down."""
     clamp = {"swiglu_limit": limit} if limit else {}
     return helper.make_node("MoE", ["x", "logits", "gate_up", "", "down"], ["y"], domain="com.microsoft", k=shape.k,
                             activation_type="swiglu", swiglu_fusion=1, activation_alpha=alpha,

@@ -1,5 +1,5 @@
-// Times Linear and QMoE: a CUDA graph of flushes of L2, each followed by the call; less the flushes alone.
-// `make cuda-programs` builds it. Arguments choose tables by name: linear, experts; none: all.
+// Times Linear and QMoE: a CUDA graph of L2 flushes, each followed by the call, minus the time of only the flushes.
+// `make cuda-programs` builds it. Arguments choose tables by name: linear, experts; without any it runs all.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// What an H200 does: bytes a second read from memory, and bf16 operations a second of large products.
+// Speed of an H200: bytes a second read from memory, and bf16 operations a second of large products.
 constexpr double kBytesPerSecond = 4.61e12, kOperationsPerSecond = 787e12, kOperationsOfE4M3 = 1389e12;
 
 const char* RoundingName(MojoRounding r) {
@@ -34,7 +34,7 @@ __global__ void Mask(uint32_t* p, size_t n) {
     p[i] &= 0xbfbfbfbf;
 }
 
-// Weights are random ones of so many panels of 16 rows, in blocks of 32.
+// Weights are random weights in panels of 16 rows and blocks of 32.
 struct Weights {
   MojoQuantizedWeights args = {};
   double bytes = 0;
@@ -51,7 +51,7 @@ struct Weights {
       Check(cudaMemcpy(p, host.data(), count, cudaMemcpyHostToDevice), "copy");
       return p;
     };
-    // Codes of all matrices repeat those of one, so that they need not be made.
+    // All matrices repeat the codes of the first, which saves time.
     const bool eights = f.code == kMojoE4M3;
     const size_t code_bytes = blocks * (f.code == kMojoInt8 || eights ? 512 : 256);
     void* const codes = take(code_bytes, true);

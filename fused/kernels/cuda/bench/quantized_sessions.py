@@ -74,7 +74,7 @@ class Matrices:
         return codes, self.scale.view(e, p, 16, -1).transpose(2, 3).contiguous()
 
     def rows(self):
-        """Codes of rows, two in a byte where they have 4 bits."""
+        """Codes of rows, two in a byte if they have 4 bits."""
         if self.kind == "e4m3" or self.kind[0] == 8:
             return self.codes
         return self.codes[..., 0::2] | self.codes[..., 1::2] << 4
@@ -85,7 +85,7 @@ class Matrices:
         return turned[..., 0::2] | turned[..., 1::2] << 4
 
     def attributes(self, prefix=""):
-        """Those of mojo.Linear, or of QMoE's matrix."""
+        """Attributes of mojo.Linear, or of QMoE's matrix."""
         code, zero, block = {"mxfp4": ("e2m1", 0, 32), "e4m3": ("e4m3", 0, 128)}.get(self.kind) or (
             f"int{self.kind[0]}", 2**(self.kind[0] - 1), self.kind[1])
         return {f"{prefix}code": code, f"{prefix}zero": zero, f"{prefix}block": block}
@@ -141,7 +141,7 @@ def reference(shape, up, down, biases, inputs):
 
 
 def experts_nodes(shape, up, down, biases, inputs, library):
-    """Ours and theirs, gate and up by turns in both."""
+    """Ours and theirs, with interleaved gate and up."""
     alpha, limit, offset = shape.activation()
     names = [m + "_" + part for m in ("gate_up", "down") for part in ("codes", "scale")]
     inputs_of = ["x", "weights", "ids", *names, *[""] * 6, "gate_up_bias", "down_bias"]

@@ -8,7 +8,7 @@ ELEMENT = {torch.bfloat16: 16, torch.float32: 1, torch.int64: 7, torch.int32: 6,
 
 
 def model(node, feeds, outputs, weights):
-    """Takes the feeds and gives the outputs, both by name. Weights are in the model, where onnxruntime repacks them."""
+    """Takes the feeds and returns the outputs, both by name. Weights are in the model, so onnxruntime repacks them."""
     info = lambda tensors: [helper.make_tensor_value_info(n, ELEMENT[t.dtype], t.shape) for n, t in tensors.items()]
     stored = [helper.make_tensor(n, ELEMENT[t.dtype], t.shape, t.contiguous().view(torch.uint8).cpu().numpy().tobytes(),
                                  raw=True) for n, t in weights.items()]
@@ -18,7 +18,7 @@ def model(node, feeds, outputs, weights):
 
 
 def session(node, feeds, outputs, stream, library=None, weights=None):
-    """A call that runs the node on the stream: a CUDA graph, recorded here, that is replayed and not waited for."""
+    """A call that runs the node on the stream: a CUDA graph, recorded here, that is replayed without a wait."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if library:

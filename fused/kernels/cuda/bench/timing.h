@@ -1,4 +1,4 @@
-// What the programs share that time calls after L2 was flushed.
+// Shared parts of the programs that time calls after an L2 flush.
 #ifndef MOJO_KERNELS_CUDA_BENCH_TIMING_H_
 #define MOJO_KERNELS_CUDA_BENCH_TIMING_H_
 
@@ -43,7 +43,7 @@ inline void* Allocate(size_t bytes) {
   return p;
 }
 
-// InitFlush makes what Flush reads.
+// InitFlush allocates the memory that Flush reads.
 inline void InitFlush() {
   flushed = static_cast<float4*>(Allocate(kFlushBytes));
   flush_out = static_cast<float*>(Allocate(4));

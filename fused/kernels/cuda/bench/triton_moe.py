@@ -1,8 +1,8 @@
 """A mixture of experts in Triton, tuned: one of the peers of moe_peers.py.
 
-Choices (token, slot) are sorted by expert, those of each expert padded to whole tiles. One grouped product gives gate
-and up, with the activation in its end or in a kernel of its own, a second one down, times the routing weights, and a
-last kernel adds up the slots of each token. Weights are [experts, 2 inner, hidden] with gate in the first half, and
+Choices (token, slot) are sorted by expert, those of each expert padded to whole tiles. One grouped product computes
+gate and up, with the activation fused or in a separate kernel, a second one down, times the routing weights, and a
+last kernel sums the slots of each token. Weights are [experts, 2 inner, hidden] with gate in the first half, and
 [experts, hidden, inner].
 """
 import dataclasses
@@ -16,7 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 @triton.jit(do_not_specialize=["choices"])
 def align_small_kernel(ids, sorted_ids, tile_experts, padded, choices, BM: tl.constexpr, P: tl.constexpr,
                        E: tl.constexpr):
-    """What count, scan and scatter do, in one block."""
+    """Count, scan and scatter, in one block."""
     i = tl.arange(0, P)
     e = tl.arange(0, E)
     mine = tl.load(ids + i, mask=i < choices, other=E)
@@ -204,7 +204,7 @@ def config(m, up, down, group=1, how=""):
     return Config(m, Tile(*up), Tile(*down), group, *(n in how for n in ("fuse", "tma", "swap")))
 
 
-# By how many choices an expert gets on average, up to and with the key: the sweep of moe_peers.py takes the fastest.
+# By an expert's average number of choices, up to and including the key: the fastest in the sweep of moe_peers.py.
 CONFIGS = {
     3: [config(16, (64, 128, 4, 4), (64, 128, 4, 4)),
         config(16, (128, 128, 4, 4), (128, 128, 4, 4)),
@@ -239,7 +239,7 @@ def configs(choices, experts):
 
 
 def align(ids, experts, m):
-    """Sorts choices by expert: gives their numbers (that of all choices where a tile is not full), each tile's expert,
+    """Sorts choices by expert: returns their numbers (the number of all choices as padding), each tile's expert,
     the length and its bound."""
     n = ids.numel()
     most = -(-min(n * m, n + experts * (m - 1)) // m) * m

@@ -4,7 +4,7 @@
 #     tune_tables.sh FOLDER
 #
 # Needs the variables MOJO_PATCH (the program), MOJO_OPS_LIBRARY (libmojo_ops_cuda.so) and ONNXRUNTIME_LIB. FOLDER gets
-# the tables, each a minute or two; what is in the library is not looked at.
+# the tables, each a minute or two; the library's own tables are ignored.
 set -e
 table() {
     "$MOJO_PATCH" tune --experts "$2" --top-k "$3" --hidden "$4" --inner "$5" --format "$6" --layout "$7" \

@@ -1,11 +1,11 @@
-// Times a peer's step of decoding beside ours, and compares their results. A program is for the model of number
-// STEP_MODEL, since peers are compiled for a width and a group of heads. `make flashinfer-benches` builds them.
+// Times a peer's decode step next to ours, and compares their results. A program is for model number STEP_MODEL, since
+// peers are compiled for a width and a group of heads. `make flashinfer-benches` builds them.
 #ifndef MOJO_KERNELS_CUDA_BENCH_FLASHINFER_BESIDE_H_
 #define MOJO_KERNELS_CUDA_BENCH_FLASHINFER_BESIDE_H_
 
 #include "cuda/bench/attention_step.h"
 
-// Pages are those of the buffer [batch, heads, keys, width], in order; the heads of a page lie keys rows apart.
+// Pages lists the pages of the buffer [batch, heads, keys, width] in order; the heads of a page are keys rows apart.
 inline std::vector<int32_t> Pages(const StepModel& m, size_t batch, size_t keys, size_t page) {
   std::vector<int32_t> pages;
   for (size_t b = 0; b < batch; ++b) {

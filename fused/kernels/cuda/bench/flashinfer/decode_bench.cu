@@ -1,4 +1,4 @@
-// Times FlashInfer's batch decoding (CUDA cores), planned before, beside ours: beside.h.
+// Times FlashInfer's batch decoding (CUDA cores), planned before, next to ours: beside.h.
 #include <flashinfer/attention/decode.cuh>
 #include <flashinfer/attention/default_decode_params.cuh>
 #include <flashinfer/attention/scheduler.cuh>

@@ -1,4 +1,4 @@
-// Times TensorRT-LLM's XQA, as FlashInfer has it, beside ours: beside.h.
+// Times TensorRT-LLM's XQA, from FlashInfer, next to ours: beside.h.
 #include "cuda/bench/flashinfer/beside.h"
 #include "xqa/mha.cu"
 
