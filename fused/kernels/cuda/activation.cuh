@@ -1,4 +1,4 @@
-// What a gate goes through, in float32.
+// The activations of gates, in float32.
 #ifndef MOJO_KERNELS_CUDA_ACTIVATION_CUH_
 #define MOJO_KERNELS_CUDA_ACTIVATION_CUH_
 

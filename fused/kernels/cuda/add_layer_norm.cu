@@ -1,10 +1,10 @@
 // AddLayerNorm on CUDA.
 //
 // The sum of a row stays in registers between its mean, the squares and the scaling: memory is read once. A row is done
-// by a warp, by a block, or, if it is too wide or not aligned to 16 bytes, by a block that reads it three times.
+// by a warp, a block, or, if it is too wide or not aligned to 16 bytes, by a block that reads it three times.
 //
-// Bytes moved: 4 times rows * width elements (3 if nobody reads the sum), and scale and biases once. The floor is that
-// over the bandwidth of the memory.
+// Bytes moved: 4 times rows * width elements (3 if the sum has no reader), and scale and biases once. The floor is
+// those bytes over the memory bandwidth.
 #include <type_traits>
 
 #include "cuda/common.cuh"
@@ -16,7 +16,7 @@ namespace {
 struct Params {
   const void* x;
   const void* residual;
-  const void* x_bias;  // null: none
+  const void* x_bias;  // null without a bias
   const void* scale;
   const void* bias;
   void* y;
@@ -39,7 +39,7 @@ __device__ __forceinline__ float SumOver(float v, float* sums) {
   return BlockSum<kMostThreads>(v, sums);
 }
 
-// LayerRows does a row with the threads of threadIdx.x: a warp of four with kWarps, else the block.
+// LayerRows handles a row with the threads of threadIdx.x: a warp of four with kWarps, else the block.
 //
 // Registers: 64. Shared memory: 64 bytes without kWarps.
 template <class T, class Y, bool kWarps>
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) LayerR
   total = SumOver<kWarps>(total, sums);
   float mean = total * p.per_element;
   if (__builtin_expect(!isfinite(total), 0)) {
-    // The sum may overflow float32 where the mean does not.
+    // The sum may overflow float32 even if the mean does not.
     float part = 0;
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
@@ -147,8 +147,8 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) LayerR
   }
 }
 
-// LayerAnyRow does a row of any width and alignment a block, element by element. The sum is computed where it is read:
-// y and sum may be the memory of x and residual, which are read for the last time before they are written.
+// LayerAnyRow handles rows of any width and alignment, a row for each block, element by element. It recomputes the sum
+// at each read: y and sum may alias x and residual, whose last read is before the write.
 //
 // Registers: 32. Shared memory: 64 bytes.
 template <class T, class Y>

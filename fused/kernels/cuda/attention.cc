@@ -22,8 +22,7 @@ OrtStatus* AttentionKernel::Init(const KernelInit& init) {
   return memory.Find(init);
 }
 
-// The lengths of past_length are on the device: the kernels clamp them to what there is room for, where the CPU's
-// backend refuses others.
+// past_length is on the device: the kernels clamp it to the room in the cache; the CPU backend refuses larger values.
 OrtStatus* AttentionKernel::Compute(const Api& api, OrtKernelContext* context) const {
   MojoAttentionArgs args;
   cudaStream_t stream;
@@ -44,7 +43,7 @@ OrtStatus* AttentionKernel::Compute(const Api& api, OrtKernelContext* context) c
 
 }  // namespace
 
-// Present may be past where both are bound to one buffer; onnxruntime is not asked for that, as on the CPU.
+// Present may alias past if both are bound to one buffer; this does not ask onnxruntime for that, as on the CPU.
 const Backend kCUDAAttention = MakeBackend<AttentionKernel>(kCUDAProvider);
 
 }  // namespace mojo

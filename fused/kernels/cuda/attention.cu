@@ -1,4 +1,4 @@
-// Attention: which kernels a call takes, and the keys and values that it hands on.
+// Attention: chooses a call's kernels, and the keys and values that they read.
 #include "cuda/attention.cuh"
 
 namespace mojo {
@@ -7,10 +7,10 @@ namespace {
 constexpr int kAppendThreads = 256;
 constexpr int kAppendUnits = 4;  // of a thread
 
-// Append copies rows to present_key and present_value: all of room, or the new ones alone where present is past. Widths
-// and steps are counted in units.
+// Append copies rows to present_key and present_value: all rows of the buffer, or only the new ones if present is past.
+// Widths and steps are in units.
 //
-// Registers: 40. Shared memory: none.
+// Registers: 40. No shared memory.
 template <class Unit>
 __global__ __launch_bounds__(kAppendThreads) void Append(const __grid_constant__ MojoAttentionArgs a, int blocks) {
   WaitForPrevious();
@@ -68,12 +68,12 @@ namespace {
 // Rows and keys are counted in ints.
 constexpr size_t kMost = size_t{1} << 30;
 
-// A tensor core's tile of fewer rows is mostly empty.
+// A tensor core tile of fewer rows would be mostly empty.
 constexpr size_t kFewestRows = 32;
 
 bool Attends(const MojoAttentionArgs& a) { return PairsOf(a) > 0 && a.heads > 0 && a.queries > 0 && a.value_width > 0; }
 
-// Appends tells whether rows beyond the length go to present as well: those of a buffer that is copied.
+// Appends reports whether rows past the length go to present as well, because a whole buffer is copied.
 bool Appends(const MojoAttentionArgs& a) {
   return a.past_lengths != nullptr && (a.present_key != a.past_key || a.present_value != a.past_value);
 }

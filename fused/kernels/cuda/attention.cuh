@@ -1,7 +1,7 @@
-// What the kernels of Attention share.
+// Shared parts of the Attention kernels.
 //
-// A pair is a sequence and one of its heads of keys. Its rows are the queries of the heads that read those keys, the
-// group: row query * group + member. Scores are in powers of two: those of the definition times log2(e).
+// A pair is a sequence and one of its key heads. Its rows are the queries of the group of heads that read those keys:
+// row query * group + member. Scores are exponents of two: the definition's scores times log2(e).
 #ifndef MOJO_KERNELS_CUDA_ATTENTION_CUH_
 #define MOJO_KERNELS_CUDA_ATTENTION_CUH_
 
@@ -9,8 +9,8 @@
 
 namespace mojo {
 
-// The ways through an Attention; MojoCudaAttention chooses. AppendKeys makes present_key and present_value, where they
-// are given, before the others run, which may read them or past and new keys.
+// The implementations of Attention; MojoCudaAttention chooses. AppendKeys writes present_key and present_value, if they
+// are outputs, before the others run, which may read them or past and new keys.
 cudaError_t AppendKeys(const MojoAttentionArgs& a, cudaStream_t stream);
 bool AttentionSplitTakes(const MojoAttentionArgs& a);
 size_t AttentionSplitScratch(const MojoAttentionArgs& a);
@@ -28,7 +28,7 @@ cudaError_t AttentionLatent(const MojoAttentionArgs& a, cudaStream_t stream);
 inline size_t PairsOf(const MojoAttentionArgs& a) { return a.batch * a.key_heads; }
 inline size_t RowsOf(const MojoAttentionArgs& a) { return a.queries * (a.heads / a.key_heads); }
 
-// Pieces tells whether all rows can be read and written in pieces of 16 bytes.
+// Pieces reports whether all rows can be read and written in pieces of 16 bytes.
 inline bool Pieces(const MojoAttentionArgs& a) {
   const size_t bytes = TypeSize(a.type);
   bool all = a.width * bytes % 16 == 0 && a.value_width * bytes % 16 == 0;
@@ -50,17 +50,17 @@ __device__ __forceinline__ float GroupMax(float v, int size) {
 
 constexpr float kLog2E = 1.44269504f;
 
-// PowerOfTwo is 2^x, 0 where that is no normal number.
+// PowerOfTwo is 2^x, or 0 if that is subnormal.
 __device__ __forceinline__ float PowerOfTwo(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Pair is what a block works on.
+// Pair is the pair that a block works on.
 struct Pair {
   int number, batch, head, group;
-  int past, length;  // keys before those of k, and with them
+  int past, length;  // keys before k, and with k
 
   __device__ __forceinline__ Pair(const MojoAttentionArgs& a, int pair)
       : number(pair),
@@ -69,11 +69,11 @@ struct Pair {
         group(static_cast<int>(a.heads) / static_cast<int>(a.key_heads)) {
     SetPast(a, AskPast(a));
   }
-  // A pair whose group is known, and whose length is not.
+  // A pair whose group is known, but not its length.
   __device__ __forceinline__ Pair(const MojoAttentionArgs& a, int in_batch, int of_head, int in_group)
       : number(in_batch * static_cast<int>(a.key_heads) + of_head), batch(in_batch), head(of_head), group(in_group) {}
 
-  // AskPast reads how many keys there are before those of k; SetPast takes them.
+  // AskPast reads how many keys come before k; SetPast stores the number.
   __device__ __forceinline__ int64_t AskPast(const MojoAttentionArgs& a) const {
     return a.past_lengths == nullptr ? static_cast<int64_t>(a.past)
                                      : __ldg(a.past_lengths + (a.one_length ? 0 : batch));
@@ -91,7 +91,7 @@ struct Pair {
   __device__ __forceinline__ int HeadOfMember(const MojoAttentionArgs& a, int member) const {
     return a.cyclic ? member * static_cast<int>(a.key_heads) + head : head * group + member;
   }
-  // At is where a row lies in q or y.
+  // At is the offset of a row in q or y.
   __device__ __forceinline__ size_t At(const MojoAttentionArgs& a, const HeadSteps& steps, int row) const {
     return batch * steps.batch + HeadOf(a, row) * steps.head + row / group * steps.row;
   }
@@ -101,7 +101,7 @@ struct Pair {
 template <class T>
 struct Keys {
   const T *past_rows, *added_rows;
-  T* present_rows;  // null: nobody reads them
+  T* present_rows;  // null if no output
   size_t width, step;
   int past;
 
@@ -149,12 +149,12 @@ __device__ __forceinline__ Span Seen(const MojoAttentionArgs& a, const Pair& p, 
   return seen;
 }
 
-// Valid tells whether a key, one of the length, is no padding.
+// Valid reports whether a key below the length is not padding.
 __device__ __forceinline__ bool Valid(const MojoAttentionArgs& a, const Pair& p, int j) {
   return a.key_valid == nullptr || (j < a.valid_step && __ldg(a.key_valid + p.batch * a.valid_step + j) != 0);
 }
 
-// BiasOf is where the bias of a head's query begins.
+// BiasOf points to the bias row of a head's query.
 __device__ __forceinline__ const float* BiasOf(const MojoAttentionArgs& a, const Pair& p, int head, int query) {
   return a.bias + p.batch * a.bias_steps[0] + head * a.bias_steps[1] + query * a.bias_steps[2];
 }
@@ -176,7 +176,7 @@ __device__ __forceinline__ float Capped(float s, float softcap) {
   }
 }
 
-// Score makes a score of the product of a query and a key, and of the bias.
+// Score makes a score from the product of a query and a key, and the bias.
 template <class T>
 __device__ __forceinline__ float Score(const MojoAttentionArgs& a, float product, float bias) {
   if (a.softcap == 0 && a.bias == nullptr) return product * (a.scale * kLog2E);
@@ -185,7 +185,7 @@ __device__ __forceinline__ float Score(const MojoAttentionArgs& a, float product
   return (s + bias) * kLog2E;
 }
 
-// Finite is what weights are relative to where most is the greatest score.
+// Finite is the exponent that weights are relative to if most is the greatest score.
 __device__ __forceinline__ float Finite(float most) { return most == -INFINITY ? 0 : most; }
 
 // AddSink counts the sink of a head.

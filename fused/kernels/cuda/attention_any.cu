@@ -16,8 +16,8 @@ constexpr int kChannels = 64;  // of values at a time, twice
 constexpr int kWeightPitch = 68;
 constexpr int kParts = kThreads / kTile;  // threads that weigh the keys of a row
 
-// Fill writes kTile rows of kWidth channels into shared memory, as float32, and zeros where row gives null or channels
-// end.
+// Fill writes kTile rows of kWidth channels into shared memory as float32. It writes zeros for rows that are null and
+// past the last channel.
 template <int kWidth, int kRowPitch, class Row>
 __device__ __forceinline__ void Fill(float* to, int channels, const Row& row) {
   const int column = threadIdx.x % kWidth;
@@ -28,7 +28,7 @@ __device__ __forceinline__ void Fill(float* to, int channels, const Row& row) {
   }
 }
 
-// Products adds what kDeep channels of 4 rows and 4 keys give.
+// Products adds the products over kDeep channels of 4 rows and 4 keys.
 __device__ __forceinline__ void Products(const float* rows, const float* keys, float (&score)[4][4]) {
 #pragma unroll 1
   for (int d = 0; d < kDeep; d += 4) {
@@ -46,7 +46,7 @@ __device__ __forceinline__ void Products(const float* rows, const float* keys, f
   }
 }
 
-// AddValues adds 4 channels of kTile values, weighted for 4 rows, to what was there times factors.
+// AddValues scales the totals of 4 rows by factors, then adds 4 channels of kTile weighted values.
 __device__ __forceinline__ void AddValues(const float* weights, const float* factors, const float* values,
                                           float (&total)[4][8], int half) {
 #pragma unroll
@@ -77,7 +77,7 @@ __global__ __launch_bounds__(kThreads, 2) void AttendRows(const __grid_constant_
                                                           int pairs) {
   __shared__ __align__(16) float matrix[2 * kTile * kPitch];  // queries and keys, then values
   __shared__ __align__(16) float weight[kTile * kWeightPitch];
-  __shared__ float factor[kTile];  // of what a row has added up so far
+  __shared__ float factor[kTile];  // that rescales a row's total
   static_assert(kTile * kChannels <= 2 * kTile * kPitch, "values take the place of queries and keys");
   WaitForPrevious();
   LetNextStart();
@@ -99,7 +99,7 @@ __global__ __launch_bounds__(kThreads, 2) void AttendRows(const __grid_constant_
   if (is_row) AddSink(a, p.HeadOf(a, row), &most, &sum);
   if (part != 0) sum = 0;
   Span span{Seen(a, p, first_row / p.group).begin, Seen(a, p, last_row / p.group).end};
-  // Once more, with mean, for rows that have seen no key: there every key weighs 1 in them and 0 in others.
+  // Runs again, with mean, for rows that saw no key: every key weighs 1 in them and 0 in others.
   for (bool mean = false;; mean = true, span = Span{0, p.length}) {
     for (int key = span.begin / kTile * kTile; key < span.end; key += kTile) {
       float score[4][4] = {};

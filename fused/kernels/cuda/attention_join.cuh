@@ -9,17 +9,17 @@
 
 namespace mojo {
 
-// How many clusters of a row tile have finished stands in the lowest bits of a number whose others are the launch's
-// tag, so that scratch memory may hold anything before: a number with another tag counts as 0.
+// The lowest bits of a counter count the clusters of a row tile that have finished; the other bits are the launch's
+// tag. Scratch memory may hold anything before: a number with another tag counts as 0.
 constexpr int kTagShift = 16;
 
-// BeginCount makes the number one of this launch.
+// BeginCount turns the counter into this launch's.
 __device__ __forceinline__ void BeginCount(unsigned long long* at, unsigned long long tag) {
   const unsigned long long found = *static_cast<volatile unsigned long long*>(at);
   if (found >> kTagShift != tag) atomicCAS(at, found, tag << kTagShift);
 }
 
-// CountsLast counts a block, and tells whether it is the last of count.
+// CountsLast counts a block, and reports whether it is the last of count.
 __device__ __forceinline__ bool CountsLast(unsigned long long* at, unsigned long long tag, int count) {
   const unsigned long long before = atomicAdd(at, 1ull);
   const bool last = static_cast<int>(before & ((1ull << kTagShift) - 1)) == count - 1;
@@ -27,7 +27,7 @@ __device__ __forceinline__ bool CountsLast(unsigned long long* at, unsigned long
   return last;
 }
 
-// What a warp has added up lies in shared memory, rows so far apart that lanes which write them meet in no bank.
+// The pitch of a warp's totals in shared memory, so that writing lanes have no bank conflicts.
 template <int kWidth>
 constexpr int kSumPitch = kWidth + 4;
 
@@ -35,12 +35,12 @@ __device__ __forceinline__ void Add(float4* total, float by, float4 v) {
   total->x += by * v.x, total->y += by * v.y, total->z += by * v.z, total->w += by * v.w;
 }
 
-// Joined is what parts of a row have together: four channels, the greatest score, the sum of weights.
+// Joined is the combined result of a row's parts: four channels, the greatest score, the sum of weights.
 struct Joined {
   float4 total = make_float4(0, 0, 0, 0);
   float most = -INFINITY, sum = 0;
 
-  // Join adds count parts whose channels and states lie so far apart.
+  // Join adds count parts with these strides between their channels and states.
   __device__ __forceinline__ void Join(const float* from, size_t apart, const float2* state, int states_apart,
                                        int count) {
     constexpr int kAtOnce = 4;
@@ -105,15 +105,15 @@ __device__ __forceinline__ void StoreRow(const MojoAttentionArgs& a, const Part&
   StorePack(static_cast<T*>(a.y) + part.At(a, a.y_steps, row) + channel, PackFloats<T>(v));
 }
 
-// JoinPlace is where the blocks of a cluster put what they have of this block's rows.
+// JoinPlace is the memory in which the blocks of a cluster put their parts of this block's rows.
 template <int kWidth>
 struct JoinPlace {
   float total[kSplitRows * kWidth];
   float2 state[kSplitRows];
 };
 
-// Finish makes rows of y of what the warps of the row tile have. memory has rows of kSumPitch for each warp, at step
-// floats of each other; warp_state is [warps, kSplitRows].
+// Finish writes rows of y from the totals of the row tile's warps. memory has rows of kSumPitch for each warp, step
+// floats apart; warp_state is [warps, kSplitRows].
 template <class T, int kWidth>
 __device__ __forceinline__ void Finish(const MojoAttentionArgs& a, const SplitWork& work, const Part& part,
                                        const float* memory, int step, const float2* warp_state, JoinPlace<kWidth>* join,

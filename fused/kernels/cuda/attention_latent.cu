@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   WaitForPrevious();
-  // By a shuffle, so that the compiler knows that a warp has one.
+  // A shuffle, so that the compiler knows that the value is uniform in a warp.
   const int group = __shfl_sync(~0u, threadIdx.x / kGroup, 0);
   if (group == 2) {
     GiveRegisters<kFewest>();
@@ -87,7 +87,7 @@ __global__ __launch_bounds__(kJoinThreads) void CombineTiles(const __grid_consta
   for (int own = first_row; own < first_row + rows; ++own) {
     const int at = tile * kRows + own;
     if (at >= heads * static_cast<int>(a.queries)) return;
-    // The first partition's part is the second of its block, those of the others are their first ones.
+    // The first partition's part is the second of its block; the other partitions' parts are their blocks' first ones.
     const auto join = [&](Joined* joined, int i, int n) {
       const size_t block = static_cast<size_t>(first + i) * work.row_tiles + tile;
       const size_t slot = (block * 2 + (i == 0)) * kRows + own;
@@ -113,7 +113,7 @@ __global__ __launch_bounds__(kJoinThreads) void CombineTiles(const __grid_consta
   }
 }
 
-// MeanOfEmpty is a block for each sequence: it writes the mean of all values where a query sees no key.
+// MeanOfEmpty writes the mean of all values for each query that sees no key, with a block for each sequence.
 //
 // Registers: 40. Shared memory: 16 KB.
 template <class T>
@@ -158,7 +158,7 @@ __global__ __launch_bounds__(kMeanThreads) void MeanOfEmpty(const __grid_constan
   }
 }
 
-// Keys are read from present_key where there is a past, which then has the added ones too.
+// If there is a past, keys are read from present_key, which then also has the new ones.
 const void* LatentsOf(const MojoAttentionArgs& a) {
   return a.past > 0 || a.past_lengths != nullptr ? a.present_key : a.k;
 }
@@ -197,7 +197,7 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
   const size_t partitions = PartitionsOf(a);
   const auto blocks = static_cast<unsigned>(partitions * RowTiles(a));
   if (cudaError_t e = Launch(kernel, blocks, kThreads, kBytes, stream, a, work)) return e;
-  // Blocks that fit beside each other, where a row takes one.
+  // most is about the number of blocks that run at once.
   const size_t tiles = a.batch * RowTiles(a), most = 4 * static_cast<size_t>(TheDevice().multiprocessors);
   int joined_rows = 1;
   while (joined_rows < kRows && tiles * kRows / joined_rows > most) joined_rows *= 2;
@@ -205,12 +205,12 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
   const cudaError_t error =
       Launch(CombineTiles<T>, joins, kJoinThreads, 0, stream, a, work, static_cast<int>(partitions), joined_rows);
   if (error != cudaSuccess) return error;
-  // Without padding each query sees a key, its own at least.
+  // Without padding each query sees at least its own key.
   if (!a.empty_mean || (a.key_valid == nullptr && a.queries <= a.added)) return cudaSuccess;
   return Launch(MeanOfEmpty<T>, static_cast<unsigned>(a.batch), kMeanThreads, 0, stream, a, work);
 }
 
-// HasKernels tells whether the device runs the kernels; they are empty where they were compiled for another capability.
+// HasKernels reports whether the device runs the kernels, which are empty unless compiled for capability 9.0.
 bool HasKernels() {
   if (TheDevice().capability != 90) return false;
   static const bool has = [] {
@@ -233,7 +233,7 @@ using namespace latent;
 
 bool AttentionLatentTakes(const MojoAttentionArgs& a) {
   if (!HasForm(a) || !HasKernels()) return false;
-  // The rows of a sequence have to lie together.
+  // The rows of a sequence must be contiguous.
   const void* const latents = LatentsOf(a);
   const bool lies = a.q_steps.head == kWidth && (a.queries == 1 || a.q_steps.row == a.heads * kWidth) &&
                     (a.batch == 1 || a.q_steps.batch == RowsOf(a) * kWidth) &&

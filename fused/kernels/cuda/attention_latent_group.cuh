@@ -21,12 +21,12 @@ constexpr int kMost = 232, kFewest = 40;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// The hardware's barriers of the two warpgroups, each its own. What they show each other goes by barriers in shared
-// memory, at which all threads arrive: with the hardware's they are 3 % faster, but racecheck does not follow those.
+// Each warpgroup has one named barrier. The two exchange data by mbarriers at which all threads arrive: with named
+// barriers the kernel is 3 % faster, but racecheck cannot follow those.
 constexpr int kOwnBarrier = 1;
 
-// FreeOf and FullOf are the barriers of a half, or a part, of a tile of keys. The last part, which has no values, goes
-// with the half of the other warpgroup, which is the later one to be done with it: in its place its weights lie.
+// FreeOf and FullOf are the barriers of a half, or a part, of a key tile. The last part, which has no values, belongs
+// to the half of the other warpgroup, which finishes it later: its memory is reused for the weights.
 __device__ __forceinline__ uint32_t FreeOf(uint32_t shared, int tile, int half) {
   return shared + kKeysFree + (tile * 2 + half) * 8;
 }
@@ -34,7 +34,7 @@ __device__ __forceinline__ uint32_t FullOf(uint32_t shared, int tile, int part) 
   return shared + kKeysFull + (tile * kParts + part) * 8;
 }
 
-// Load is one warp, which copies all that the block needs.
+// Load is the warp that copies all data of the block.
 __device__ __forceinline__ void Load(const MojoAttentionArgs& a, const Work& work, char* memory) {
   const uint32_t shared = SharedAddress(memory);
   const int lane = threadIdx.x % 32;
@@ -109,7 +109,7 @@ struct Group {
   __device__ __forceinline__ float* Maxima(int tile) const {
     return reinterpret_cast<float*>(memory + kMaximaAt) + tile * kRows;
   }
-  // Weights are where the weights of a tile are given to the other warpgroup.
+  // Weights points to the weights of a tile for the other warpgroup.
   __device__ __forceinline__ char* Weights(int tile) const {
     return memory + kKeysAt + tile * kTileBytes + (kParts - 1) * kPartBytes + threadIdx.x % kGroup * 16;
   }
@@ -117,7 +117,7 @@ struct Group {
     if (lane == 0) Arrive(FreeOf(shared, tile, half));
   }
 
-  // Scores multiplies rows and keys of the n-th pair, in the order in which parts come.
+  // Scores multiplies rows and keys of the n-th pair, in the order in which parts arrive.
   __device__ __forceinline__ void Scores(int n) {
     BeginMultiply();
 #pragma unroll
@@ -148,7 +148,7 @@ struct Group {
     EndMultiply();
   }
 
-  // HideKeys hides the scores of keys that rows do not see. Keys behind the length may be anything: they become zeros.
+  // HideKeys hides the scores of keys that rows do not see. Keys past the length may hold anything: they become zeros.
   __device__ __forceinline__ void HideKeys(const Segment& g, int pair) {
     const int first = (2 * pair + kTile) * kKeys, heads = static_cast<int>(a.heads);
     const int first_query = first_row / heads;
@@ -173,9 +173,9 @@ struct Group {
     }
   }
 
-  // Base is what weights are relative to.
+  // Base is the exponent that weights are relative to.
   __device__ __forceinline__ float Base(float top) const { return top == -INFINITY ? 0.0f : top * work.factor; }
-  // Raise takes greater scores of the rows, and writes by how much what was summed up fades.
+  // Raise updates the rows' greatest scores, and writes the factors that rescale the earlier sums.
   __device__ __forceinline__ void Raise(const float* maxima, float (&by)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -213,7 +213,7 @@ struct Group {
     }
   }
 
-  // First and Second are what the warpgroups do with the scores of a pair.
+  // First and Second are the work of the two warpgroups on the scores of a pair.
   __device__ __forceinline__ void First(const Segment& g, int pair, int n) {
     uint32_t p[kKeys / 16][4];
     HideKeys(g, pair);
@@ -269,7 +269,7 @@ struct Group {
     Free(0, 1);
   }
 
-  // Store writes what a segment has.
+  // Store writes the sums of a segment.
   __device__ __forceinline__ void Store(const Segment& g, int round) {
     float* const sums = reinterpret_cast<float*>(memory + kSumsAt);
 #pragma unroll

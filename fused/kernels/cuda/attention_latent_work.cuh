@@ -32,13 +32,13 @@ struct Sequence {
   int pairs;
 };
 
-// PairsIn is how many pairs there are in a sequence, one at least.
+// PairsIn is the number of pairs in a sequence, at least one.
 __device__ __forceinline__ int PairsIn(const MojoAttentionArgs& a, int batch) {
   return max(1, (Pair(a, batch).length + 2 * kKeys - 1) / (2 * kKeys));
 }
 
-// FindSequence finds the sequence that has the pair of that place; where there is none, begin is the number of all
-// pairs. A warp calls it. Where lengths are one for all, nothing is searched.
+// FindSequence finds the sequence that contains pair number place; past the last pair, begin is the number of all
+// pairs. A whole warp calls it. If all sequences have one length, it does not search.
 __device__ __forceinline__ Sequence FindSequence(const MojoAttentionArgs& a, int place) {
   const int batch = static_cast<int>(a.batch), lane = threadIdx.x % 32;
   if (a.past_lengths == nullptr || a.one_length) {
@@ -65,7 +65,7 @@ __device__ __forceinline__ Sequence FindSequence(const MojoAttentionArgs& a, int
   return {batch, before, 0};
 }
 
-// SequenceOf is the sequence of that number. A warp calls it.
+// SequenceOf is the sequence with this number. A whole warp calls it.
 __device__ __forceinline__ Sequence SequenceOf(const MojoAttentionArgs& a, int batch) {
   const int pairs = PairsIn(a, batch);
   if (a.past_lengths == nullptr || a.one_length) return {batch, batch * pairs, pairs};
@@ -77,13 +77,13 @@ __device__ __forceinline__ Sequence SequenceOf(const MojoAttentionArgs& a, int b
   return {batch, before, pairs};
 }
 
-// PairsEach is how many of all pairs each partition takes.
+// PairsEach is the number of pairs for each partition.
 __device__ __forceinline__ int PairsEach(int all, int partitions) { return (all + partitions - 1) / partitions; }
 
-// OfWarp is v, which all lanes have: the compiler knows it by the shuffle, and keeps one for the warp.
+// OfWarp returns v, which is equal in all lanes: the shuffle tells the compiler so, which then keeps one for the warp.
 __device__ __forceinline__ int OfWarp(int v) { return __shfl_sync(~0u, v, 0); }
 
-// Segment is what a block has of a sequence: its pairs from begin to end - 1.
+// Segment is the part of a sequence that a block works on: its pairs from begin to end - 1.
 struct Segment {
   Pair pair;
   int pairs;  // of the sequence

@@ -13,7 +13,7 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kTile = 64;
 
-// Fill starts the copy of kTile rows, of zeros where row gives null or channels end.
+// Fill starts the copy of kTile rows, with zeros for rows that are null and past the last channel.
 template <int kWidth, class Row>
 __device__ __forceinline__ void Fill(uint32_t to, int channels, const Row& row) {
   constexpr int kPieces = kWidth / 8;
@@ -66,7 +66,7 @@ __global__ __launch_bounds__(kThreads, 2) void AttendTile(const __grid_constant_
   }
   const bool plain = a.softcap == 0 && a.bias == nullptr;
   Span span{Seen(a, p, first_row / p.group).begin, Seen(a, p, last_row / p.group).end};
-  // Once more, with mean, for rows that have seen no key: there every key weighs 1 in them and 0 in others.
+  // Runs again, with mean, for rows that saw no key: every key weighs 1 in them and 0 in others.
   for (bool mean = false;; mean = true, span = Span{0, p.length}) {
     int key = span.begin / kTile * kTile;
     if (key < span.end) fill_keys(key);

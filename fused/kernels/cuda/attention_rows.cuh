@@ -1,5 +1,5 @@
-// How a warp of split attention multiplies its keys and values with the rows of its row tile: 16 bit numbers by
-// mma.sync, float32 by fused multiply-adds.
+// A warp of split attention multiplies its keys and values by the rows of its row tile: 16 bit numbers by mma.sync,
+// float32 by fused multiply-adds.
 //
 // Keys and values are the left operand (M) and rows the right one (N = 8), so that few rows waste little of the tensor
 // cores. A warp's sums of values are [channels, rows].
@@ -10,7 +10,7 @@
 
 namespace mojo {
 
-// Turned transposes a matrix of 8 by 8 numbers of 16 bits, two to a lane.
+// Turned transposes an 8 x 8 matrix of 16-bit numbers, two in each lane.
 __device__ __forceinline__ uint32_t Turned(uint32_t v) {
   uint32_t turned;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(v));
@@ -29,7 +29,7 @@ struct MmaRows {
   const float* bias[2];
   bool valid[kTiles][2];
 
-  // Begin asks for the rows; See needs the length.
+  // Begin loads the rows; See needs the length.
   __device__ __forceinline__ void Begin(const MojoAttentionArgs& a, const Part& part, char*) {
     const int lane = threadIdx.x % 32;
     const bool has = part.first_row + lane / 4 < part.rows;
@@ -55,12 +55,12 @@ struct MmaRows {
     }
   }
 
-  // KeyOf is the number of a key that the lane has, of a stage from key on.
+  // KeyOf is the number of the lane's key in a stage that starts at key.
   static __device__ __forceinline__ int KeyOf(int key, int tile, int j) {
     return key + tile * kSplitKeys + j * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
   }
 
-  // Ask loads what else the keys need, while they are on their way.
+  // Ask loads the other inputs of the keys while the keys are in flight.
   __device__ __forceinline__ void Ask(const MojoAttentionArgs& a, const Part& part, int key) {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
@@ -149,7 +149,7 @@ struct MmaRows {
     }
   }
 
-  // Store writes what the warp has: rows of kSumPitch, greatest scores and sums of weights.
+  // Store writes the warp's results: rows of kSumPitch, greatest scores and sums of weights.
   __device__ __forceinline__ void Store(float* to, float2* to_state) {
     const int lane = threadIdx.x % 32, row = lane % 4 * 2;
 #pragma unroll

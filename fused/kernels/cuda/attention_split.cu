@@ -2,8 +2,7 @@
 // combines the partial results of blocks.
 //
 // Bytes read: the keys and values up to a sequence's length, once for each eight rows of the heads that share them. The
-// floor is that over the bandwidth of the memory, so the grid fills the device whatever the batch: attention_split.cuh
-// says how.
+// floor is those bytes over the memory bandwidth, so the grid fills the device for any batch: see attention_split.cuh.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -18,7 +17,7 @@ namespace {
 template <class T, int kWidth>
 using TileRows = std::conditional_t<sizeof(T) == 4, FloatRows<kWidth>, MmaRows<T, kWidth>>;
 
-// How many blocks of the most warps find registers beside each other.
+// The number of blocks with the most warps whose registers fit at once.
 template <class T, int kWidth>
 constexpr int kBlocksBeside = kWidth * sizeof(T) <= 256 ? 2 : 1;
 
@@ -92,10 +91,10 @@ __global__ __launch_bounds__(kMostSplitWarps * 32,
                     reinterpret_cast<JoinPlace<kWidth>*>(memory + part.warps * S::kWarpBytes), &arrived);
 }
 
-// What rows of float32 take of shared memory, at most.
+// The most shared memory that float32 rows take.
 constexpr int kRowsBytes = 14336;
 
-// What a block has beside its dynamic shared memory: less than 1 KB, and 1 KB is the system's.
+// Shared memory of a block besides the dynamic part: less than 1 KB, and 1 KB for the system.
 constexpr int kOtherBytes = 2048;
 
 // WidthOf is the width of rows in a stage.
@@ -104,14 +103,14 @@ int WidthOf(const MojoAttentionArgs& a) {
   return width <= 64 ? 64 : width <= 128 ? 128 : 256;
 }
 
-// Cut is how the keys of row tiles are cut: warps of a block, blocks of a cluster, and clusters of a row tile.
+// Cut is the partition of a row tile's keys: warps of a block, blocks of a cluster, and clusters of a row tile.
 struct Cut {
   int warps = 1, cluster = 1, clusters = 1;
 };
 
-// CutOf takes the cut that is estimated to take the least time, in microseconds. Memory, a multiprocessor and a warp
-// can each read so much; blocks that wait for others to end begin late, and adding up takes longer the farther parts
-// are from each other. The numbers were fitted to 1,166 cuts of steps on an H200.
+// CutOf returns the cut with the least estimated time, in microseconds. Memory, a multiprocessor and a warp each have a
+// read rate; blocks that wait for others start late, and summing takes longer the farther apart the parts are. The
+// numbers were fitted to 1,166 cuts of steps on an H200.
 Cut CutOf(const MojoAttentionArgs& a, size_t tiles) {
   constexpr double kMemoryBytes = 4.5e6, kMultiprocessorBytes = 4.8e4;  // in a microsecond
   constexpr double kBlock = 0.57, kStage = 0.9, kStageOf8KB = 0.46, kFewWarps = 1.034, kWave = 2.3, kWarp = 0.1;
@@ -140,7 +139,7 @@ Cut CutOf(const MojoAttentionArgs& a, size_t tiles) {
       for (size_t wanted = 0; wanted <= 2; ++wanted) {  // waves; 0: one cluster for a row tile
         const size_t fit = room * beside * wanted / (tiles * cluster), most = std::min<size_t>(groups, kMostSplits);
         const size_t clusters = std::max<size_t>(1, std::min(fit, most / cluster)), blocks = tiles * cluster * clusters;
-        // Fewer than four warps take long to add up many parts.
+        // Fewer than four warps take long to sum many parts.
         if (clusters == tried || (clusters > 1 && warps < 4 && least < HUGE_VAL)) continue;
         tried = clusters;
         const size_t waves = DivideUp(blocks, room * beside), stages = DivideUp(groups, cluster * clusters);
@@ -180,7 +179,7 @@ SplitWork Divide(const MojoAttentionArgs& a, Room<256>* room, int* warps) {
   return work;
 }
 
-// NextTag is another number of 48 bits for each launch.
+// NextTag returns a new 48-bit number for each launch.
 unsigned long long NextTag() {
   static std::atomic<unsigned long long> next(
       static_cast<unsigned long long>(std::chrono::system_clock::now().time_since_epoch().count()));
@@ -201,7 +200,7 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
   constexpr int kTileBytes = static_cast<int>(sizeof(JoinPlace<kWidth>)) + TileRows<T, kWidth>::kBytes;
   const int bytes = warps * kWarpBytes + kTileBytes;
   const auto kernel = AttendSplit<T, kWidth>;
-  // One limit for all launches: that of this one alone could be set down, by another thread, before it.
+  // One limit serves all launches: another thread could lower a limit set for this launch before it starts.
   const int most = std::min(kMostSplitWarps * kWarpBytes + kTileBytes, TheDevice().shared_bytes - kOtherBytes);
   if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most)) return e;
   const dim3 grid(static_cast<unsigned>(work.splits), static_cast<unsigned>(a.key_heads * work.row_tiles),
@@ -215,7 +214,7 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
   return width == 64 ? Run<T, 64>(a, stream) : width == 128 ? Run<T, 128>(a, stream) : Run<T, 256>(a, stream);
 }
 
-// As many rows as this are few; a grid has no more row tiles.
+// The most rows that count as few, and the most row tiles of a grid.
 constexpr size_t kFewRows = 16, kMostInGrid = 65535;
 
 }  // namespace

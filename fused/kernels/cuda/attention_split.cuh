@@ -1,10 +1,10 @@
-// Split-KV attention of few rows: what its kernels share (Dao et al., "Flash-Decoding for long-context inference",
-// 2023).
+// Split-KV attention of few rows: the shared parts of its kernels (Dao et al., "Flash-Decoding for long-context
+// inference", 2023).
 //
 // A row tile is eight rows of a pair. Its keys are cut into groups, one pipeline stage for each warp of a block, which
-// blocks take in turn; as many blocks work as the length has work for. Each warp copies its own keys and values into
-// its own ring of stages in shared memory, so that warps do not wait for each other before the end. attention_join.cuh
-// combines the partial results.
+// blocks take in turn. The length decides how many blocks work. Each warp copies its own keys and values into its own
+// ring of stages in shared memory, so that warps wait for each other only at the end. attention_join.cuh combines the
+// partial results.
 #ifndef MOJO_KERNELS_CUDA_ATTENTION_SPLIT_CUH_
 #define MOJO_KERNELS_CUDA_ATTENTION_SPLIT_CUH_
 
@@ -19,7 +19,7 @@ constexpr int kMostSplitWarps = 8;
 constexpr int kMostSplits = 256;
 constexpr int kMostClusterBits = 3;  // clusters have up to eight blocks
 
-// SplitWork is how the work is cut, and where the parts of the scratch memory lie.
+// SplitWork is the partition of the work and the layout of the scratch memory.
 struct SplitWork {
   int splits;                    // blocks of a row tile
   int cluster_bits;              // of them as many form a cluster, which adds up in shared memory
@@ -32,7 +32,7 @@ struct SplitWork {
   float2* state;                 // [tiles, clusters, kSplitRows]: the greatest score, and the sum of weights
 };
 
-// Part is what a block of a row tile does. Resolve completes it once the length is there.
+// Part is the share of a row tile that a block computes. Resolve completes it once the length is known.
 struct Part {
   Pair p;
   int tile, split;      // the row tile, and which of its blocks
@@ -41,7 +41,7 @@ struct Part {
   bool added_alone;  // all keys are new: they are copied as past ones are
   bool writes;       // new rows go to present
   bool keeps;        // and those that are copied
-  int tail;          // the first key that is not copied, but new or none
+  int tail;          // the first key not copied: new, or past the end
   int begin;         // the first key
   int groups, used;  // used blocks of the row tile work
 
@@ -81,7 +81,7 @@ struct Part {
   __device__ __forceinline__ int HeadOf(const MojoAttentionArgs& a, int row) const {
     return p.HeadOfMember(a, first_row + row - Query(a, row) * p.group);
   }
-  // At is where a row of the row tile lies in q or y.
+  // At is the offset of a row of the tile in q or y.
   __device__ __forceinline__ size_t At(const MojoAttentionArgs& a, const HeadSteps& steps, int row) const {
     return p.batch * steps.batch + HeadOf(a, row) * steps.head + Query(a, row) * steps.row;
   }
@@ -92,14 +92,14 @@ struct Part {
   }
 };
 
-// StageKeys is how many keys a stage has, by the bytes of a row.
+// StageKeys is the number of keys of a stage, by the bytes of a row.
 __host__ __device__ constexpr int StageKeys(int row_bytes) { return row_bytes <= 128 ? 2 * kSplitKeys : kSplitKeys; }
 
-// StagesOf is how many stages of so many bytes a warp has: enough bytes on their way, and room for other blocks.
+// StagesOf is the number of a warp's stages of this size: enough bytes in flight, and room for other blocks.
 __host__ __device__ constexpr int StagesOf(int bytes) { return bytes <= 8192 ? 3 : 2; }
 
-// Stage is how a stage of a warp lies: rows of keys, then rows of values, in pieces of 16 bytes that are swapped so
-// that the eight which are read at once lie in different banks.
+// Stage is the layout of a warp's stage: rows of keys, then rows of values, in 16-byte pieces that are swapped so that
+// eight pieces read at once are in different banks.
 template <class T, int kWidth>
 struct Stage {
   static constexpr int kPieces = kWidth * sizeof(T) / 16;
@@ -114,13 +114,13 @@ struct Stage {
   static __device__ __forceinline__ int At(int row, int piece) { return (row * kPieces + (piece ^ (row & 7))) * 16; }
 };
 
-// Rows are the keys of a pair, or its values: those that lie together, and new ones behind them.
+// Rows are the keys of a pair, or its values: the stored rows, then the new ones.
 template <class T>
 struct SplitRows {
   const T *rows, *added;
-  T* present;  // null: nobody reads it
+  T* present;  // null if no output
   size_t step, added_step;
-  int limit, width;  // rows that lie there, and their width in pieces
+  int limit, width;  // stored rows, and their width in pieces
 
   __device__ __forceinline__ bool Has(int piece) const { return piece < width; }
   __device__ __forceinline__ uint4 Added(int j, int piece) const {
@@ -130,7 +130,7 @@ struct SplitRows {
     if (present != nullptr) reinterpret_cast<uint4*>(present)[j * static_cast<size_t>(width) + piece] = v;
   }
 
-  // Start copies rows from key on into a stage, and zeros where there are none.
+  // Start copies rows from key on into a stage, with zeros past the last row.
   template <int kWidth>
   __device__ __forceinline__ void Start(uint32_t to, int key) const {
     typedef Stage<T, kWidth> S;
@@ -163,7 +163,7 @@ __device__ __forceinline__ SplitRows<T> MakeSplitRows(const MojoAttentionArgs& a
   return r;
 }
 
-// Mend writes what Start left out of a stage, new rows and zeros behind them, and new rows to present.
+// Mend writes the rows that Start left out of a stage, new rows and zeros after them, and copies new rows to present.
 template <class T, int kWidth>
 __device__ __forceinline__ void Mend(const Part& part, const SplitRows<T>& keys, const SplitRows<T>& values,
                                      char* stage, int key) {
@@ -182,7 +182,7 @@ __device__ __forceinline__ void Mend(const Part& part, const SplitRows<T>& keys,
   }
 }
 
-// Keep writes the rows of a stage that were copied to present.
+// Keep copies the rows of a stage that came from past to present.
 template <class T, int kWidth>
 __device__ __forceinline__ void Keep(const Part& part, const SplitRows<T>& keys, const SplitRows<T>& values,
                                      const char* stage, int key) {

@@ -1,5 +1,5 @@
 // Attention of many queries on compute capability 9.0: how the work is divided, and the warp that copies. The schedule
-// is that of Shah et al., "FlashAttention-3", 2024: a producer warp, two consumer warpgroups, exponents under products.
+// follows Shah et al., "FlashAttention-3", 2024: a producer warp, two consumer warpgroups, exponents under products.
 //
 // Blocks are persistent and take tiles in turn, the longest first. The 128 rows of a tile are some queries of the heads
 // that share keys, so that few keys are hidden from some of them. One warp copies the rows, then keys and values, tile
@@ -22,7 +22,7 @@ constexpr int kGroupRows = 64;  // rows of a warpgroup
 constexpr int kRows = kGroups * kGroupRows;
 constexpr int kThreads = (kGroups + 1) * kGroup;
 
-// Work is what a kernel needs beyond the arguments.
+// Work is the kernel's parameters besides the arguments.
 struct Work {
   CUtensorMap q, k, v;
   int members;   // heads whose rows are in a tile, all that share keys or one
@@ -36,7 +36,7 @@ struct Work {
   float* means;  // [pairs, value_width], for rows that see no key; null: zeros
 };
 
-// Form is how a block for heads of kWidth numbers works.
+// Form is the layout of a block for heads of kWidth numbers.
 template <int kKeyWidth, int kValueWidth, int kTileKeys, int kRing, int kRowRing>
 struct Form {
   static constexpr int kWidth = kKeyWidth, kOut = kValueWidth, kKeys = kTileKeys, kStages = kRing,
@@ -53,7 +53,7 @@ struct Form {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Ring finds the stage of the n-th thing that goes through a ring of so many, and the parity of its phase.
+// Ring finds the stage of the n-th item in a ring of this size, and the parity of its phase.
 template <int kStages>
 struct Ring {
   static_assert((kStages & (kStages - 1)) == 0, "a remainder is some bits");
@@ -61,15 +61,15 @@ struct Ring {
   static __device__ __forceinline__ uint32_t Parity(int n) { return n / kStages % 2; }
 };
 
-// Tile is which rows a block has. Row r is the query r / members of the tile's, of the head r % members.
+// Tile is the rows of a block. Row r is the tile's query r / members, of head r % members.
 struct Tile {
   Pair pair;
-  int member;  // the first head, of those of the pair
+  int member;  // the first of the pair's heads
   int query;   // the first one
 
   __device__ __forceinline__ Tile(const MojoAttentionArgs& a, const Work& work, int index)
       : Tile(a, work, index, index / work.columns) {}
-  // Tiles are the tiles of keys that its rows see.
+  // Tiles are the key tiles that the rows see.
   template <class F>
   __device__ __forceinline__ Span Tiles(const MojoAttentionArgs& a, const Work& work) const {
     const int last = min(query + work.queries, static_cast<int>(a.queries)) - 1;
@@ -91,7 +91,7 @@ __device__ __forceinline__ int TileOf(int round) {
   return static_cast<int>(round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x));
 }
 
-// Load is one warp, which copies all that the block needs.
+// Load is the warp that copies all data of the block.
 template <class F>
 __device__ __forceinline__ void Load(const MojoAttentionArgs& a, const Work& work, char* memory) {
   typedef Ring<F::kStages> Keys;

@@ -1,4 +1,4 @@
-// The warpgroups of attention of many queries on compute capability 9.0: attention_tile.cuh says what they do.
+// The warpgroups of attention of many queries on compute capability 9.0; attention_tile.cuh describes their work.
 #ifndef MOJO_KERNELS_CUDA_ATTENTION_WARPGROUP_CUH_
 #define MOJO_KERNELS_CUDA_ATTENTION_WARPGROUP_CUH_
 
@@ -9,7 +9,7 @@ namespace warpgroup {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Tanh is off by at most 2^-11 of its result for bfloat16, which rounds more than that away, and by 2^-22 for float16.
+// Tanh is off by at most 2^-11 of its result for bfloat16, whose rounding error is larger, and by 2^-22 for float16.
 template <class T>
 __device__ __forceinline__ float Tanh(float x) {
   if constexpr (std::is_same<T, BFloat>::value) {
@@ -52,8 +52,8 @@ __device__ __forceinline__ void HideInvalid(const uint32_t* words, float (&s)[kC
   }
 }
 
-// Soften makes the exponents of scores, and brings the rows' maxima and sums up to date. What was summed up before is
-// to be multiplied by fade.
+// Soften turns scores into exponentials and updates the rows' maxima and sums. The caller must multiply earlier totals
+// by fade.
 template <int kColumns>
 __device__ __forceinline__ void Soften(float factor, float (&s)[kColumns][4], float (&most)[2], float (&sum)[2],
                                        float (&fade)[2]) {
@@ -92,7 +92,8 @@ __device__ __forceinline__ void RoundSums(const float (&s)[kColumns][4], uint32_
   }
 }
 
-// StoreRow stores a row that four lanes have two numbers of each eight of. They swap so that each stores 16 bytes.
+// StoreRow stores a row in which each of four lanes has two numbers of each eight. They swap so that each stores 16
+// bytes.
 template <class T, int kColumns>
 __device__ __forceinline__ void StoreRow(const float (&o)[kColumns][4], int r, float factor, bool is, T* to) {
   const bool odd = threadIdx.x % 2 != 0, high = threadIdx.x % 4 >= 2;
@@ -123,7 +124,7 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
   typedef Ring<F::kStages> Keys;
   typedef Ring<F::kRowStages> Rows;
   const uint32_t shared = SharedAddress(memory);
-  // By a shuffle, so that the compiler knows that a warp has one.
+  // A shuffle, so that the compiler knows that the value is uniform in a warp.
   const int group = __shfl_sync(~0u, threadIdx.x / kGroup, 0), lane = threadIdx.x % 32;
   // The thread's two rows: their queries, from the tile's first on, and heads. The warpgroup's first and last queries.
   const int row = group * kGroupRows + threadIdx.x % kGroup / 32 * 16 + lane / 4;
@@ -167,7 +168,7 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
     const auto begin_values = [&](int n, int at, bool add) {
       wait_for_values(at);
       const uint32_t from = F::kValuesAt + Keys::Stage(at) * F::kValueBytes;
-      // Rows of a buffer that nobody has filled may hold anything, and 0 times that may be NaN.
+      // Unfilled rows of a buffer may hold anything, and 0 times that may be NaN.
       if (a.past_lengths != nullptr && (n + 1) * F::kKeys > tile.pair.length) {
         const int first = tile.pair.length - n * F::kKeys, pieces = (F::kKeys - first) * 8;
 #pragma unroll 1
@@ -186,7 +187,7 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
       }
       EndMultiply();
     };
-    // What is done with scores once they are there; their keys are not needed any more.
+    // Finishes scores once they are computed; their keys are free then.
     const auto end_scores = [&](int n, int at) {
       Arrived(s);
       if (a.key_valid == nullptr) free_keys(at);
@@ -257,7 +258,7 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
       free_rows();
     }
     if constexpr (F::kOut == 256) {
-      // Found once more, so that it takes no registers meanwhile.
+      // Computed again, so that it takes no registers meanwhile.
       asm volatile("" : "+r"(round));
       tile = Tile(a, work, TileOf(round));
     }

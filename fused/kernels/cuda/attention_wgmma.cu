@@ -1,4 +1,4 @@
-// Attention of many queries on compute capability 9.0, with its copies and wgmma: attention_tile.cuh says how.
+// Attention of many queries on compute capability 9.0, with tensor map copies and wgmma; see attention_tile.cuh.
 #include <algorithm>
 
 #include "cuda/attention_warpgroup.cuh"
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
-// MeanValues is a block for each pair: the mean of its values. Threads add up 8 columns of some keys each.
+// MeanValues computes the mean of a pair's values in each block. Threads sum 8 columns of some keys each.
 //
 // Registers: 32. Shared memory: 32 KB.
 template <class T>
@@ -96,7 +96,7 @@ struct Source {
   size_t rows;
 };
 
-// HasPast tells whether keys are read from present_key, which then has the past and the added ones.
+// HasPast reports whether keys are read from present_key, which then has the past and the new ones.
 bool HasPast(const MojoAttentionArgs& a) { return a.past > 0 || a.past_lengths != nullptr; }
 
 Source SourceOf(const MojoAttentionArgs& a, const void* added, const HeadSteps& steps, const void* present,
@@ -107,7 +107,7 @@ Source SourceOf(const MojoAttentionArgs& a, const void* added, const HeadSteps& 
 Source KeysOf(const MojoAttentionArgs& a) { return SourceOf(a, a.k, a.k_steps, a.present_key, a.width); }
 Source ValuesOf(const MojoAttentionArgs& a) { return SourceOf(a, a.v, a.v_steps, a.present_value, a.value_width); }
 
-// Step is a dimension's step in bytes, or any where there is one of it.
+// Step is a dimension's step in bytes, or any valid step if its size is 1.
 size_t Step(size_t count, size_t elements) { return count > 1 ? elements * 2 : 16; }
 
 // MakeKeyMap makes the map of keys or values. A box is rows of a head, as parts of 64 numbers.
@@ -120,7 +120,7 @@ cudaError_t MakeKeyMap(CUtensorMap* map, const Source& from, const MojoAttention
   return MakeTensorMap(map, from.data, extents, 5);
 }
 
-// HasMeans tells whether a row may get the mean of all values.
+// HasMeans reports whether a row may get the mean of all values.
 bool HasMeans(const MojoAttentionArgs& a) { return a.empty_mean && (a.key_valid != nullptr || a.queries > a.added); }
 
 // MakeRowMap makes the map of q. A box is 64 numbers of members of the heads that share keys, of queries.
@@ -134,7 +134,7 @@ cudaError_t MakeRowMap(CUtensorMap* map, const MojoAttentionArgs& a, int members
   return MakeTensorMap(map, a.q, extents, 5);
 }
 
-// Copied tells whether boxes of a tensor can be copied, or its rows stored by 16 bytes.
+// Copied reports whether boxes of a tensor can be copied, or its rows stored by 16 bytes.
 bool Copied(const Source& from, size_t batch, size_t heads) {
   const auto fits = [](size_t count, size_t elements) { return count <= 1 || (elements > 0 && elements % 8 == 0); };
   return Aligned(from.data, 16) && fits(batch, from.steps.batch) && fits(heads, from.steps.head) &&
@@ -165,7 +165,7 @@ cudaError_t LaunchForm(const MojoAttentionArgs& a, cudaStream_t stream) {
   }
   const auto kernel = WarpGroupAttention<T, F>;
   if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, F::kBytes)) return e;
-  // A block for each tile takes longer to begin, which long tiles do not mind, but none waits for another.
+  // One block for each tile takes longer to start, which long tiles hide, but then no tile waits for another.
   const bool longest = a.window == 0 && keys.rows > 8192;
   const int blocks = longest ? work.all : std::min(work.all, TheDevice().multiprocessors);
   return Launch(kernel, static_cast<unsigned>(blocks), kThreads, F::kBytes, stream, a, work);
@@ -179,7 +179,7 @@ cudaError_t LaunchType(const MojoAttentionArgs& a, cudaStream_t stream) {
                           : LaunchForm<T, Form256>(a, stream);
 }
 
-// HasKernels tells whether the device runs the kernels; they are empty where they were compiled for another capability.
+// HasKernels reports whether the device runs the kernels, which are empty unless compiled for capability 9.0.
 bool HasKernels() {
   if (TheDevice().capability != 90) return false;
   static const bool has = [] {
@@ -197,7 +197,7 @@ bool AttentionWgmmaTakes(const MojoAttentionArgs& a) {
   if (a.type == kMojoFloat32 || a.bias != nullptr || !(square || (a.width == 192 && a.value_width == 128)))
     return false;
   const Source keys = KeysOf(a), values = ValuesOf(a);
-  // Maxima are those of the scores before they are multiplied by scale.
+  // Maxima are taken before scores are multiplied by scale.
   if (!(a.scale > 0) || a.queries == 0 || keys.rows == 0 || !HasKernels()) return false;
   constexpr size_t kMost = size_t{1} << 30;
   return keys.data != nullptr && values.data != nullptr && keys.rows + a.queries < kMost &&

@@ -1,4 +1,4 @@
-// The CUDA backends of the ops, and what they share.
+// The CUDA backends of the ops, and their shared parts.
 #ifndef MOJO_KERNELS_CUDA_BACKENDS_H_
 #define MOJO_KERNELS_CUDA_BACKENDS_H_
 
@@ -24,19 +24,19 @@ MojoType ToMojoType(ONNXTensorElementDataType type);
 // ToMojoActivation translates an activation.
 MojoActivation ToMojoActivation(Activation activation);
 
-// ToMojoPacking translates where gate and up lie.
+// ToMojoPacking translates the layout of gate and up.
 MojoPacking ToMojoPacking(Packing packing);
 
-// SetRotary writes how the tensors of a rotation lie, and its attributes, into args.
+// SetRotary writes the layout of a rotation's tensors, and its attributes, into args.
 void SetRotary(const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, MojoRotaryArgs* args);
 
-// SetExperts writes the sizes of a call of experts, and what is between its two products, into args.
+// SetExperts writes the sizes of an experts call, and the activation between its two products, into args.
 void SetExperts(const MoEShape& shape, const GLUAttributes& gate, Packing packing, MojoMoEArgs* args);
 
-// ReadStream returns the stream that the running node must launch on: that of the run.
+// ReadStream returns the run's stream, on which the node must launch.
 OrtStatus* ReadStream(const Api& api, OrtKernelContext* context, cudaStream_t* stream);
 
-// Launched makes a status that names the op of what a launch returned; null where that is no error.
+// Launched turns a launch error into a status that names the op, or returns null on success.
 OrtStatus* Launched(const Api& api, const OpDef& def, cudaError_t error);
 
 }  // namespace mojo

@@ -1,6 +1,6 @@
 // BiasGELU on CUDA.
 //
-// Bytes moved: 2 times rows * width elements, and the bias once. The floor is that over the bandwidth of the memory.
+// Bytes moved: 2 times rows * width elements, and the bias once. The floor is those bytes over the memory bandwidth.
 #include "cuda/activation.cuh"
 #include "cuda/common.cuh"
 
@@ -27,9 +27,9 @@ __device__ __forceinline__ Two<T> Activated(Two<T> x, Two<T> bias, float alpha) 
   return FromFloats<T>(Activate<kActivation, kExact>(g.x, alpha), Activate<kActivation, kExact>(g.y, alpha));
 }
 
-// GeluPacks does a pack of kBytes a thread, which divide a row: one element if kBytes is 0.
+// GeluPacks handles one pack of kBytes in each thread, or one element if kBytes is 0. Packs divide a row.
 //
-// Registers: 24. Shared memory: none.
+// Registers: 24. No shared memory.
 template <class T, MojoActivation kActivation, int kBytes>
 __global__ void __launch_bounds__(kThreads, 6) GeluPacks(const Params p) {
   constexpr int kCount = kBytes == 0 ? 1 : kBytes / sizeof(T);

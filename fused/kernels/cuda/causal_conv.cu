@@ -1,7 +1,7 @@
 // CausalConv on CUDA.
 //
-// Bytes moved: X, Y, past and present once, and the weights. The floor is that over the bandwidth of the memory. Up to
-// kept tokens, a decode step, a thread does a channel; else a thread does an element of Y or of present.
+// Bytes moved: X, Y, past and present once, and the weights. The floor is those bytes over the memory bandwidth. Up to
+// kept tokens, as in a decode step, each thread handles a channel; else an element of Y or of present.
 #include "cuda/activation.cuh"
 #include "cuda/common.cuh"
 
@@ -53,9 +53,9 @@ struct Row {
   }
 };
 
-// ConvRows does all of a channel in a thread, so that present may be past.
+// ConvRows computes a whole channel in each thread, so that present may be past.
 //
-// Registers: 40. Shared memory: none.
+// Registers: 40. No shared memory.
 template <class T>
 __global__ void __launch_bounds__(kThreads) ConvRows(const Params p) {
   const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -65,13 +65,13 @@ __global__ void __launch_bounds__(kThreads) ConvRows(const Params p) {
   for (int64_t t = 0; t < p.tokens; ++t) static_cast<T*>(p.y)[row * p.tokens + t] = r.Result(p, t);
   if (p.present == nullptr) return;
   T* present = static_cast<T*>(p.present) + row * p.kept;
-  // A number comes from its own place or a later one, which is not written yet.
+  // A number comes from its own position or a later one, which is not overwritten yet.
   for (int64_t i = 0; i < p.kept; ++i) present[i] = r.At(p.tokens - p.kept + i);
 }
 
-// ConvElements does an element of Y in a thread.
+// ConvElements computes one element of Y in each thread.
 //
-// Registers: 40. Shared memory: none.
+// Registers: 40. No shared memory.
 template <class T>
 __global__ void __launch_bounds__(kThreads) ConvElements(const Params p) {
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -81,9 +81,9 @@ __global__ void __launch_bounds__(kThreads) ConvElements(const Params p) {
   static_cast<T*>(p.y)[at] = Row<T>(p, row).Result(p, at - row * p.tokens);
 }
 
-// KeepLast writes present, whose numbers are all of X.
+// KeepLast writes present, if all of its values come from X.
 //
-// Registers: 24. Shared memory: none.
+// Registers: 24. No shared memory.
 template <class T>
 __global__ void __launch_bounds__(kThreads) KeepLast(const Params p) {
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads) KeepLast(const Params p) {
   static_cast<T*>(p.present)[at] = static_cast<const T*>(p.x)[(row + 1) * p.tokens - p.kept + (at - row * p.kept)];
 }
 
-// Each starts a kernel with a thread for each of count things.
+// Each starts a kernel with count threads.
 cudaError_t Each(void (*kernel)(Params), int64_t count, const Params& p, cudaStream_t stream) {
   const size_t blocks = DivideUp(static_cast<size_t>(count), kThreads);
   if (blocks == 0) return cudaSuccess;

@@ -1,5 +1,5 @@
-// Clusters of blocks, which store into each other's shared memory: compute capability 9.0 and later. On others nothing
-// here does anything, and no cluster is launched.
+// Clusters of blocks, which store into each other's shared memory: compute capability 9.0 and later. On other devices
+// these functions do nothing, and no cluster is launched.
 #ifndef MOJO_KERNELS_CUDA_CLUSTER_CUH_
 #define MOJO_KERNELS_CUDA_CLUSTER_CUH_
 
@@ -7,10 +7,10 @@
 
 namespace mojo {
 
-// A ByteCount (mbarrier) lies in 8 bytes of shared memory: it counts what other blocks store beside it, once.
+// A ByteCount is an mbarrier in 8 bytes of shared memory. It counts, once, the bytes that other blocks store.
 typedef unsigned long long ByteCount;
 
-// InitByteCount is for one thread, before the blocks of the cluster wait for each other.
+// InitByteCount is called by one thread, before the blocks of the cluster synchronize.
 __device__ __forceinline__ void InitByteCount(const ByteCount* count) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
@@ -18,7 +18,7 @@ __device__ __forceinline__ void InitByteCount(const ByteCount* count) {
       : "memory");
 #endif
 }
-// ExpectBytes is for one thread: it says how many bytes are waited for.
+// ExpectBytes is called by one thread: it sets the number of bytes to wait for.
 __device__ __forceinline__ void ExpectBytes(const ByteCount* count, int bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(count)), "r"(bytes)
@@ -37,7 +37,7 @@ __device__ __forceinline__ void WaitForBytes(const ByteCount* count) {
 #endif
 }
 
-// ArriveAtCluster and WaitForCluster are for all threads: no block waits longer than until all have arrived or ended.
+// ArriveAtCluster and WaitForCluster are called by all threads. The wait ends when all blocks have arrived or ended.
 __device__ __forceinline__ void ArriveAtCluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -49,7 +49,7 @@ __device__ __forceinline__ void WaitForCluster() {
 #endif
 }
 
-// InBlock is the address that p has in a block of the cluster.
+// InBlock is the address of p in another block of the cluster.
 __device__ __forceinline__ uint32_t InBlock(const void* p, int block) {
   uint32_t there = 0;
 #if __CUDA_ARCH__ >= 900
@@ -58,7 +58,7 @@ __device__ __forceinline__ uint32_t InBlock(const void* p, int block) {
   return there;
 }
 
-// StoreThere stores in another block, whose count goes up by the bytes.
+// StoreThere stores in another block and adds the bytes to its count.
 __device__ __forceinline__ void StoreThere(uint32_t to, float4 v, uint32_t count) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),

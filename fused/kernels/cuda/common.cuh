@@ -1,4 +1,4 @@
-// What the CUDA kernels share: element types, 16 byte vectors, sums over threads, launches.
+// Shared parts of the CUDA kernels: element types, 16-byte vectors, sums over threads, launches.
 #ifndef MOJO_KERNELS_CUDA_COMMON_CUH_
 #define MOJO_KERNELS_CUDA_COMMON_CUH_
 
@@ -14,28 +14,28 @@ namespace mojo {
 typedef __half Half;
 typedef __nv_bfloat16 BFloat;
 
-// Device is what launches need to know of the current device.
+// Device is the data on the current device that launches need.
 struct Device {
   int multiprocessors;
   int capability;    // 90 for compute capability 9.0
   int shared_bytes;  // the most that a block may have
   bool waits;        // the kernels that it runs know WaitForPrevious
-  // How many multiprocessors clusters of 1, 2, 4 and 8 blocks find room on, where a block takes all of one.
+  // The number of multiprocessors that clusters of 1, 2, 4 and 8 blocks can fill, with one block on each.
   int clustered[4];
 };
 
 // TheDevice reads the current device's numbers once per device.
 const Device& TheDevice();
 
-// LaunchPoint is where in a stream a launch comes.
+// LaunchPoint is the position of a launch in a stream.
 struct LaunchPoint {
-  bool dependent = false;  // the launch shall be a programmatic dependent one
+  bool dependent = false;  // use a programmatic dependent launch
   bool captured = false;   // it becomes a node of a graph
 };
 
-// BeginLaunch returns it for the next launch. A dependent one takes 1.1 to 1.6 us less than another in a stream (H200),
-// whatever comes before. In a graph it takes 0.8 us less after a kernel that calls LetNextStart, and 0.2 to 0.3 more
-// after one that does not: it is one there only where the node before is Launch's.
+// BeginLaunch returns it for the next launch. A dependent launch takes 1.1 to 1.6 us less than another in a stream
+// (H200), after any kernel. In a graph it takes 0.8 us less after a kernel that calls LetNextStart, and 0.2 to 0.3 more
+// after one that does not: in a graph a launch is dependent only after another node of Launch.
 LaunchPoint BeginLaunch(cudaStream_t stream);
 
 // EndLaunch is called after the launch.
@@ -43,13 +43,13 @@ void EndLaunch(const LaunchPoint& point, cudaStream_t stream);
 
 inline size_t TypeSize(MojoType type) { return type == kMojoFloat32 ? 4 : 2; }
 
-// Aligned tells whether p is aligned to bytes, a power of two.
+// Aligned reports whether p is aligned to bytes, a power of two.
 inline bool Aligned(const void* p, size_t bytes) { return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0; }
 
 __host__ __device__ constexpr size_t DivideUp(size_t a, size_t b) { return (a + b - 1) / b; }
 
-// LaunchClusters starts a kernel that begins with WaitForPrevious, in clusters of so many blocks. Its blocks may be
-// scheduled while the kernel before it in the stream ends.
+// LaunchClusters starts a kernel that begins with WaitForPrevious, in clusters of this size. Its blocks may be
+// scheduled while the previous kernel in the stream ends.
 template <class... Params, class... Args>
 cudaError_t LaunchClusters(void (*kernel)(Params...), int cluster, dim3 grid, dim3 block, size_t shared_bytes,
                            cudaStream_t stream, Args&&... args) {
@@ -74,7 +74,7 @@ cudaError_t LaunchClusters(void (*kernel)(Params...), int cluster, dim3 grid, di
   return error;
 }
 
-// Launch starts one whose blocks are no clusters.
+// Launch starts a kernel without clusters.
 template <class... Params, class... Args>
 cudaError_t Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
                    Args&&... args) {
@@ -128,7 +128,7 @@ __device__ __forceinline__ float Round(float v) {
   return ToFloat(FromFloat<T>(v));
 }
 
-// Two<T> is two numbers side by side, the unit that 16 bit arithmetic works on.
+// Two<T> is two adjacent numbers, the unit of 16-bit arithmetic.
 template <class T>
 struct TwoOf;
 template <>
@@ -179,9 +179,9 @@ __device__ __forceinline__ Two<T> Twice(T v) {
   return two;
 }
 
-// Times, Plus and Minus round each result to the type of the numbers, as if it were computed in float32
-// first: there the product of two 16 bit numbers is exact, and so is their sum wherever it is near the
-// middle between two results. The compiler does not fuse them.
+// Times, Plus and Minus round each result to the type of the numbers, as if it were computed in float32 first: there
+// the product of two 16 bit numbers is exact, and so is their sum whenever it is near the middle between two results.
+// The compiler does not fuse them.
 __device__ __forceinline__ float2 Times(float2 a, float2 b) {
   return make_float2(__fmul_rn(a.x, b.x), __fmul_rn(a.y, b.y));
 }
@@ -198,8 +198,8 @@ __device__ __forceinline__ __nv_bfloat162 Times(__nv_bfloat162 a, __nv_bfloat162
 __device__ __forceinline__ __nv_bfloat162 Plus(__nv_bfloat162 a, __nv_bfloat162 b) { return __hadd2_rn(a, b); }
 __device__ __forceinline__ __nv_bfloat162 Minus(__nv_bfloat162 a, __nv_bfloat162 b) { return __hsub2_rn(a, b); }
 
-// Pack is an even number of T that lie together and are loaded and stored at once, at most 16 bytes. It
-// holds whole registers: as an array of T the compiler would take 16 bit numbers apart.
+// Pack is an even number of contiguous T, at most 16 bytes, that are loaded and stored at once. It holds whole
+// registers: the compiler would split an array of 16-bit T.
 template <class T, int kCount>
 struct Pack {
   static constexpr int kWords = kCount * sizeof(T) / 4;
@@ -219,7 +219,7 @@ struct Pack {
 template <class T>
 constexpr int kPackSize = 16 / sizeof(T);
 
-// LoadPack loads what other threads or blocks read too.
+// LoadPack loads data that other threads or blocks read too.
 template <int kCount, class T>
 __device__ __forceinline__ Pack<T, kCount> LoadPack(const T* p) {
   Pack<T, kCount> pack;
@@ -280,10 +280,9 @@ __device__ __forceinline__ float WarpSum(float v) {
   return v;
 }
 
-// BlockSum adds v over a block of whole warps, at most kMaxThreads; all threads get the same sum. shared
-// has kMaxThreads / 32 numbers, aligned to 16 bytes, and may be used again after a barrier. Reading the warps'
-// sums in quads is shorter than a second tree of shuffles, and zeros for warps that are not there shorter than a
-// loop.
+// BlockSum adds v over a block of whole warps, at most kMaxThreads; all threads get the same sum. shared has
+// kMaxThreads / 32 numbers, aligned to 16 bytes, and may be used again after a barrier. Reading the warps' sums in
+// quads is shorter than a second tree of shuffles, and zeros for missing warps are shorter than a loop.
 template <int kMaxThreads>
 __device__ __forceinline__ float BlockSum(float v, float* shared) {
   static_assert(kMaxThreads % 128 == 0 && kMaxThreads <= 1024, "quads of warps, and a thread of a warp for each");

@@ -1,4 +1,4 @@
-// What launches need to know of the device.
+// Device properties that launches need.
 #include <atomic>
 #include <mutex>
 
@@ -11,12 +11,12 @@ std::atomic<bool> dependent_launch{true};
 
 constexpr int kMaxDevices = 64;
 
-// Probe tells by its attributes which of the library's machine codes the device runs.
+// The attributes of Probe show which machine code of the library the device runs.
 //
-// Registers: 8. Shared memory: none.
+// Registers: 8. No shared memory.
 __global__ void Probe() {}
 
-// Clustered is how many multiprocessors there are room on for clusters of so many blocks; 0 where there are none.
+// Clustered is the number of multiprocessors that clusters of this size can fill, or 0 if they do not fit.
 int Clustered(int cluster, int shared_bytes) {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeClusterDimension;
@@ -36,14 +36,14 @@ int Clustered(int cluster, int shared_bytes) {
   return 0;
 }
 
-// Captured is where the capture of a stream is: its identity, and the node that the next one comes after; null where
-// that is none or several.
+// Captured is the state of a stream's capture: its identity, and the node that the next one follows, or null if there
+// are zero or several.
 struct Captured {
   unsigned long long id = 0;
   cudaGraphNode_t node = nullptr;
 };
 
-// InCapture tells whether stream is being captured, and where it is.
+// InCapture reports whether stream is being captured, and returns the capture's state.
 bool InCapture(cudaStream_t stream, Captured* at) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaGraphNode_t* nodes = nullptr;

@@ -12,8 +12,8 @@ struct EmbeddingKernel {
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-// Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them would stop
-// the stream. A row of NaN stands for one that there is not.
+// This does not check the ids as the CPU backend does: they are on the device, and waiting for them would stop the
+// stream. An invalid id yields a row of NaN.
 OrtStatus* EmbeddingKernel::Compute(const Api& api, OrtKernelContext* context) const {
   EmbeddingCall call(api, context, attributes);
   QuantizedTensors tensors{};

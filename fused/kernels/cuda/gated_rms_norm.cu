@@ -1,11 +1,10 @@
 // GatedRMSNorm on CUDA.
 //
-// x and the gate of a row stay in registers between the sum of squares and the scaling: memory is read once. A row
-// is done by a group of lanes of a warp, by a block, or, where it is too wide or not aligned, by a block that reads
-// it twice.
+// x and the gate of a row stay in registers between the sum of squares and the scaling: memory is read once. A row is
+// done by a group of lanes of a warp, by a block, or, if it is too wide or not aligned, by a block that reads it twice.
 //
-// Bytes moved: x, gate and y, rows * width elements each, and scale once. The floor is that over the bandwidth of the
-// memory.
+// Bytes moved: x, gate and y, rows * width elements each, and scale once. The floor is those bytes over the memory
+// bandwidth.
 #include <type_traits>
 
 #include "cuda/activation.cuh"
@@ -32,13 +31,13 @@ struct Params {
 constexpr int kMostThreads = 512;   // of a block
 constexpr int kGroupThreads = 128;  // of a block of groups
 
-// Silu is exact where the result is float32.
+// Silu is exact if the result is float32.
 template <class G>
 __device__ __forceinline__ float Silu(float gate) {
   return Activate<kMojoSilu, sizeof(G) == 4>(gate, 1);
 }
 
-// Scaled is a normalised number times scale, rounded where the op rounds; the gate comes after it.
+// Scaled multiplies a normalized number by scale and rounds as the op does; the gate is applied after it.
 template <class G>
 __device__ __forceinline__ float Scaled(float n, float scale, bool after_cast, bool gate_first) {
   if (!after_cast) return __fmul_rn(n, scale);
@@ -46,8 +45,8 @@ __device__ __forceinline__ float Scaled(float n, float scale, bool after_cast, b
   return gate_first ? y : Round<G>(y);
 }
 
-// GatedRows keeps kPacks packs of a row in each thread. A row is done by blockDim.x threads: with kGroups a power of
-// two of at most 32, and blockDim.y rows a block; else whole warps.
+// GatedRows keeps kPacks packs of a row in each thread. blockDim.x threads share a row: with kGroups a power of two up
+// to 32, and blockDim.y rows a block; else whole warps.
 //
 // Registers: 64 with two packs, 96 with groups, 120 with four. Shared memory: 64 bytes without kGroups.
 template <class X, class G, class S, int kPacks, bool kGroups>
@@ -75,7 +74,7 @@ __global__ void __launch_bounds__(kGroups ? kGroupThreads : kMostThreads, kGroup
     g[i] = there ? LoadPack<kCount>(gate + at * kCount) : Pack<G, kCount>{};
   }
   LetNextStart();
-  float h[kPacks][kCount];  // what is normalised
+  float h[kPacks][kCount];  // the numbers to normalize
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
@@ -91,7 +90,7 @@ __global__ void __launch_bounds__(kGroups ? kGroupThreads : kMostThreads, kGroup
   squares = kGroups ? GroupSum(squares, threads) : BlockSum<kMostThreads>(squares, sums);
   float mean = squares * p.per_element;
   if (__builtin_expect(kGroups ? __any_sync(0xffffffffu, !isfinite(squares)) : !isfinite(squares), 0)) {
-    // The sum may overflow float32 where the mean does not.
+    // The sum may overflow float32 even if the mean does not.
     float part = 0;
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
@@ -127,7 +126,7 @@ __global__ void __launch_bounds__(kGroups ? kGroupThreads : kMostThreads, kGroup
   }
 }
 
-// GatedAnyRow does a row of any width and alignment a block, reading it twice, element by element.
+// GatedAnyRow handles rows of any width and alignment, one in each block, which reads it twice, element by element.
 //
 // Registers: 40. Shared memory: 64 bytes.
 template <class X, class G, class S>
@@ -191,7 +190,7 @@ cudaError_t Run(const Params& p, cudaStream_t stream) {
   return Launch(GatedRows<X, G, S, 4, false>, grid, dim3(warps(4)), 0, stream, p);
 }
 
-// RunNarrow chooses by the types, N being that of the gate.
+// RunNarrow dispatches on the types; N is the gate's.
 template <class N>
 cudaError_t RunNarrow(const MojoGatedRMSNormArgs& args, const Params& p, cudaStream_t stream) {
   const bool wide_x = args.x_type != args.gate_type, wide_scale = args.scale_type != args.gate_type;

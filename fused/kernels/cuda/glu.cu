@@ -1,7 +1,7 @@
 // GLU on CUDA.
 //
-// Bytes moved: 3 times count elements; the floor is that over the bandwidth of the memory. A thread does 8 bytes of
-// each tensor: with 16 fewer threads ask for memory at once, and up to 1024 tokens that takes up to 4 % longer.
+// Bytes moved: 3 times count elements; the floor is those bytes over the memory bandwidth. A thread handles 8 bytes of
+// each tensor: with 16, fewer threads load at once, which is up to 4 % slower up to 1024 tokens.
 #include "cuda/activation.cuh"
 #include "cuda/common.cuh"
 
@@ -15,7 +15,7 @@ struct Params {
   void* y;
   int64_t count;
   float alpha;
-  float limit;  // infinity: none
+  float limit;  // infinity: no limit
   float up_offset;
 };
 
@@ -40,9 +40,9 @@ __device__ __forceinline__ Two<T> Gated(Two<T> gate, Two<T> up, const Params& p)
 
 constexpr int kThreads = 256;  // of a block
 
-// GatePacks does a pack of 8 bytes a thread; what does not fill the last one, element by element.
+// GatePacks handles a pack of 8 bytes in each thread, and the incomplete last pack element by element.
 //
-// Registers: 32. Shared memory: none.
+// Registers: 32. No shared memory.
 template <class T, MojoActivation kActivation, bool kPlain>
 __global__ void __launch_bounds__(kThreads, 6) GatePacks(const Params p) {
   constexpr int kCount = 8 / sizeof(T);
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads, 6) GatePacks(const Params p) {
 
 // GateElements is for pointers that are not aligned to 8 bytes.
 //
-// Registers: 32. Shared memory: none.
+// Registers: 32. No shared memory.
 template <class T, MojoActivation kActivation>
 __global__ void __launch_bounds__(kThreads, 4) GateElements(const Params p) {
   const T* gate = static_cast<const T*>(p.gate);

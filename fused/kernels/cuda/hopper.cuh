@@ -1,5 +1,5 @@
-// What compute capability 9.0 has beyond the others: barriers in shared memory that copies arrive at, the
-// copy of a box of a tensor, the multiplication by a warpgroup. PTX, one function for each instruction.
+// Features new in compute capability 9.0: mbarriers that copies signal, box copies of tensors, and the warpgroup
+// multiplication. Each function is one PTX instruction.
 #ifndef MOJO_KERNELS_CUDA_HOPPER_CUH_
 #define MOJO_KERNELS_CUDA_HOPPER_CUH_
 
@@ -11,28 +11,28 @@
 
 namespace mojo {
 
-// How long L2 is to keep what is copied: until it needs the room, or as anything else.
+// L2 eviction policies of copies: evict last, or normal.
 constexpr uint64_t kStayFirst = 0x12f0000000000000, kStayNormal = 0x1000000000000000;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// A barrier (mbarrier) lies in 8 bytes of shared memory. It counts arrivals, and bytes that copies have
-// brought; its phase ends when none is missing, and the next one begins.
+// A barrier (mbarrier) takes 8 bytes of shared memory. It counts arrivals and copied bytes. Its phase ends when all
+// have arrived, and the next one begins.
 __device__ __forceinline__ void InitBarrier(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// ShowBarriers makes initialised barriers known to copies; the block's threads wait for each other after it.
+// ShowBarriers makes initialized barriers visible to copies; the block must synchronize after it.
 __device__ __forceinline__ void ShowBarriers() {
   asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
 }
 __device__ __forceinline__ void Arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// ArriveExpecting arrives, and has the phase wait for bytes that copies bring.
+// ArriveExpecting arrives, and makes the phase wait for this many copied bytes.
 __device__ __forceinline__ void ArriveExpecting(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// ArriveAfterCopies arrives once this thread's copies by cp.async are there.
+// ArriveAfterCopies arrives once this thread's cp.async copies are complete.
 __device__ __forceinline__ void ArriveAfterCopies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
@@ -48,7 +48,7 @@ __device__ __forceinline__ void WaitForPhase(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
-// CopyBox starts the copy of a box of a tensor, from the given place on. Its bytes are counted by the barrier.
+// CopyBox starts the copy of a box of a tensor from the given position. The barrier counts its bytes.
 __device__ __forceinline__ void CopyBox(uint32_t to, const CUtensorMap* map, uint32_t barrier, int x, int y) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
@@ -76,22 +76,22 @@ __device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// SeeCopies lets wgmma read what cp.async wrote.
+// SeeCopies makes data written by cp.async visible to wgmma.
 __device__ __forceinline__ void SeeCopies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// WaitForGroup waits for the threads of a group; number is the hardware's barrier, 0 is __syncthreads'.
+// WaitForGroup synchronizes the threads of a group; number is the named barrier, and 0 is the barrier of __syncthreads.
 template <int kThreads>
 __device__ __forceinline__ void WaitForGroup(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
 }
 
-// EnterGroup counts the thread as one that has come there, and does not wait.
+// EnterGroup counts the thread as arrived, and does not wait.
 template <int kThreads>
 __device__ __forceinline__ void EnterGroup(int number) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
 }
 
-// A warpgroup takes registers from those that the block was started with, or gives them back.
+// A warpgroup takes registers from the block's pool, or returns them.
 template <int kRegisters>
 __device__ __forceinline__ void TakeRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -101,24 +101,24 @@ __device__ __forceinline__ void GiveRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// Descriptor is how wgmma finds an operand in shared memory whose depth lies side by side: rows of 128 bytes in
-// the 128 byte swizzle, eight of them 1024 bytes. 16 numbers of depth further are kDeeper.
+// Descriptor is wgmma's descriptor of an operand in shared memory that is contiguous along the depth: rows of 128 bytes
+// in the 128-byte swizzle, eight of them 1024 bytes. kDeeper is the offset of 16 steps of depth.
 __device__ __forceinline__ uint64_t Descriptor(uint32_t address) {
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
 }
 constexpr int kDeeper = 32 >> 4;
 
-// TurnedDescriptor is the same where the rows lie side by side: for each number of depth 64 bytes of 32 rows in
-// the 64 byte swizzle, and the next 32 rows after bytes.
+// TurnedDescriptor is the same for transposed rows: for each index of depth, 64 bytes of 32 rows in the 64-byte
+// swizzle; the next 32 rows follow at an offset of bytes.
 __device__ __forceinline__ uint64_t TurnedDescriptor(uint32_t address, int bytes) {
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>(bytes >> 4) << 16 |
          uint64_t{512 >> 4} << 32 | uint64_t{2} << 62;
 }
 constexpr int kTurnedDeeper = 1024 >> 4;
 
-// WideTurnedDescriptor is the same in the 128 byte swizzle: for each number of depth 128 bytes of 64 rows, and the next
-// 64 rows after bytes.
+// WideTurnedDescriptor is the same in the 128-byte swizzle: for each index of depth, 128 bytes of 64 rows; the next 64
+// rows follow at an offset of bytes.
 __device__ __forceinline__ uint64_t WideTurnedDescriptor(uint32_t address, int bytes) {
   return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>(bytes >> 4) << 16 |
          uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
@@ -132,8 +132,8 @@ __device__ __forceinline__ void WaitForMultiply() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
 
-// MultiplyGroup adds the product of 64 rows (kTurned: of a TurnedDescriptor) and 8 * kColumns tokens, 16 deep, to
-// the first kColumns of d, or without add writes it there.
+// MultiplyGroup adds the product of 64 rows (kTurned: of a TurnedDescriptor) and 8 * kColumns tokens, 16 deep, to the
+// first kColumns of d, or overwrites them if add is false.
 template <int kColumns>
 using Columns = std::integral_constant<int, kColumns>;
 #define MOJO_R0 "%0,%1,%2,%3,%4,%5,%6,%7"
@@ -288,7 +288,7 @@ MOJO_MULTIPLY_WIDENED(10, "80", "{%40,%41,%42,%43}", "%44", "%45")
 MOJO_MULTIPLY_WIDENED(14, "112", "{%56,%57,%58,%59}", "%60", "%61")
 MOJO_MULTIPLY_WIDENED(16, "128", "{%64,%65,%66,%67}", "%68", "%69")
 
-// Arrived keeps the compiler from reading sums before the wait for them.
+// Arrived keeps the compiler from reading sums before the wait.
 template <int kColumns>
 __device__ __forceinline__ void Arrived(float (&d)[kColumns][4]) {
 #pragma unroll

@@ -22,8 +22,7 @@ OrtStatus* LatentKernel::Init(const KernelInit& init) {
   return memory.Find(init);
 }
 
-// The lengths of past_length are on the device: the kernels clamp them to what there is room for, where the CPU's
-// backend refuses others.
+// past_length is on the device: the kernels clamp it to the room in the cache; the CPU backend refuses larger values.
 OrtStatus* LatentKernel::Compute(const Api& api, OrtKernelContext* context) const {
   MojoLatentAttentionArgs args;
   cudaStream_t stream;
@@ -43,7 +42,7 @@ OrtStatus* LatentKernel::Compute(const Api& api, OrtKernelContext* context) cons
 
 }  // namespace
 
-// Present may be past where both are bound to one buffer; onnxruntime is not asked for that, as on the CPU.
+// Present may alias past if both are bound to one buffer; this does not ask onnxruntime for that, as on the CPU.
 const Backend kCUDALatentAttention = MakeBackend<LatentKernel>(kCUDAProvider);
 
 }  // namespace mojo

@@ -1,7 +1,7 @@
-// LatentAttention (DeepSeek-V2, 2024: multi-head latent attention): the new latents are appended to those of the cache,
-// and then it is Attention in one of two forms. Naive: keys and values of all heads are computed from the latents.
-// Absorbed: queries are multiplied with w, and attend to the latents themselves, which are the keys of all heads.
-// common/latent_form.h chooses the form with fewer multiplications.
+// LatentAttention (DeepSeek-V2, 2024: multi-head latent attention): it appends the new latents to the cache, then runs
+// Attention in one of two forms. Naive: keys and values of all heads are computed from the latents. Absorbed: queries
+// are multiplied by w and attend to the latents, which are the keys of all heads. common/latent_form.h chooses the form
+// with fewer multiplications.
 #include <algorithm>
 
 #include "common/latent_form.h"
@@ -14,22 +14,22 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kUnits = 4;  // of a thread
 
-// Sizes are those of latents, in units that are copied at once.
+// Sizes are the sizes of latents, in copy units.
 struct Sizes {
   int latent, width;
   int blocks;  // of a sequence
 };
 
-// PastOf is how many tokens a sequence has before the new ones.
+// PastOf is the number of a sequence's tokens before the new ones.
 __device__ __forceinline__ size_t PastOf(const MojoLatentAttentionArgs& a, size_t b) {
   if (a.past_lengths == nullptr) return a.past;
   const int64_t n = __ldg(a.past_lengths + (a.one_length ? 0 : b)), most = static_cast<int64_t>(a.past - a.added);
   return static_cast<size_t>(n < 0 ? 0 : n > most ? most : n);
 }
 
-// AppendLatents writes all latents, or where they are past the new ones alone, and how many there are.
+// AppendLatents writes all latents, or only the new ones if present is past, and their number.
 //
-// Registers: 32. Shared memory: none.
+// Registers: 32. No shared memory.
 template <class Unit>
 __global__ __launch_bounds__(kThreads) void AppendLatents(const __grid_constant__ MojoLatentAttentionArgs a,
                                                           Unit* latents, int64_t* lengths, Sizes s) {
@@ -69,7 +69,7 @@ cudaError_t RunAppend(const MojoLatentAttentionArgs& a, void* latents, int64_t* 
                 static_cast<Unit*>(latents), lengths, sizes);
 }
 
-// Plan is how a call is computed, and where its scratch memory lies.
+// Plan is the form of a call and the layout of its scratch memory.
 struct Plan {
   bool naive;
   void* latents;     // present, or in its place
@@ -82,12 +82,12 @@ struct Plan {
   void* attention;  // its scratch memory
 };
 
-// Keys and values of heads take no more memory than this at a time, if those of one head do not.
+// The most memory for keys and values of heads at a time, unless a single head needs more.
 constexpr size_t kHeadBytes = size_t{512} << 20;
 
 size_t Width(const MojoLatentAttentionArgs& a) { return a.latent + a.rotated; }
 
-// SetCommon sets what both forms have in common.
+// SetCommon sets the arguments common to both forms.
 void SetCommon(const MojoLatentAttentionArgs& a, const Plan& plan, MojoAttentionArgs* to) {
   to->past_lengths = plan.lengths;
   to->valid_step = a.valid_step;
@@ -100,7 +100,7 @@ void SetCommon(const MojoLatentAttentionArgs& a, const Plan& plan, MojoAttention
   to->scratch = plan.attention;
 }
 
-// NaiveArgs are those of attention to keys and values of some heads of some sequences.
+// NaiveArgs are the arguments of attention to keys and values of some heads of some sequences.
 MojoAttentionArgs NaiveArgs(const MojoLatentAttentionArgs& a, const Plan& plan, size_t first, size_t head) {
   MojoAttentionArgs to = {};
   SetCommon(a, plan, &to);
@@ -120,7 +120,7 @@ MojoAttentionArgs NaiveArgs(const MojoLatentAttentionArgs& a, const Plan& plan, 
   return to;
 }
 
-// AbsorbedArgs are those of attention to latents, whose heads all share them.
+// AbsorbedArgs are the arguments of attention to latents, which all heads share.
 MojoAttentionArgs AbsorbedArgs(const MojoLatentAttentionArgs& a, const Plan& plan) {
   MojoAttentionArgs to = {};
   SetCommon(a, plan, &to);

@@ -11,11 +11,11 @@ namespace {
 constexpr int kRows = 64;
 constexpr size_t kNone = ~size_t{0};
 
-// Places are where the rows of a tile begin in x and in y, kNone where there is no row.
+// Places are the offsets of a tile's rows in x and in y, or kNone past the last row.
 struct Places {
   size_t x[kRows], y[kRows];
 
-  // Find tells whether there is any row; all threads of the block call it.
+  // Find reports whether there is any row; all threads of the block call it.
   __device__ __forceinline__ bool Find(const HeadProduct& p, size_t first_row, size_t head) {
     bool is = false;
     if (threadIdx.x < kRows) {
@@ -28,7 +28,7 @@ struct Places {
   }
 };
 
-// CopyBehind copies what follows the depth in the rows of x behind the columns of y.
+// CopyBehind copies the part of x's rows after depth to y, after its columns.
 template <class Unit, class T>
 __device__ __forceinline__ void CopyBehind(const HeadProduct& p, const Places& at) {
   constexpr size_t kElements = sizeof(Unit) / sizeof(T);
@@ -45,7 +45,7 @@ __device__ __forceinline__ void CopyBehind(const HeadProduct& p, const Places& a
 constexpr int kThreads = 128, kColumns = 128, kDeep = 64, kStages = 3;
 constexpr int kRowBytes = kRows * kDeep * 2, kStageBytes = kRowBytes + kColumns * kDeep * 2;
 
-// MultiplyHeads has 32 rows and 64 columns for each warp. kByDepth: the numbers of the depth of w lie side by side.
+// MultiplyHeads has 32 rows and 64 columns for each warp. kByDepth: w is contiguous along the depth.
 //
 // Registers: 160. Shared memory: 72 KB, and 1 KB of places.
 template <class T, bool kByDepth>
@@ -201,7 +201,7 @@ __global__ __launch_bounds__(kAnyThreads, 5) void MultiplyHeadsAny(const __grid_
   if (columns <= kAnyColumns) CopyBehind<T, T>(p, at);
 }
 
-// Tiles are the tiles of rows, and of columns: one at least, which copies what is behind.
+// Tiles is the grid of row and column tiles. It has at least one column tile, which copies the rest of the rows.
 dim3 Tiles(const HeadProduct& p, int columns, int* column_tiles) {
   const size_t tiles = DivideUp(p.columns, columns);
   *column_tiles = tiles < 1 ? 1 : static_cast<int>(tiles);
@@ -225,7 +225,7 @@ cudaError_t RunAny(const HeadProduct& p, cudaStream_t stream) {
   return Launch(MultiplyHeadsAny<T>, grid, kAnyThreads, 0, stream, p, column_tiles);
 }
 
-// InPieces tells whether rows and the matrix can be read and written in pieces of 16 bytes.
+// InPieces reports whether rows and the matrix can be read and written in pieces of 16 bytes.
 bool InPieces(const HeadProduct& p) {
   if (p.type == kMojoFloat32 || !Aligned(p.x, 16) || !Aligned(p.w, 16) || !Aligned(p.y, 16)) return false;
   const size_t stride = p.w_deep == 1 ? p.w_column : p.w_deep;

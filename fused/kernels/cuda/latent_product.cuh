@@ -6,8 +6,8 @@
 
 namespace mojo {
 
-// HeadProduct multiplies the first depth numbers of each row of x with a matrix of its head. What follows them in x is
-// copied behind the columns of y.
+// HeadProduct multiplies the first depth numbers of each row of x by a matrix of its head, and copies the rest of the
+// row after the columns of y.
 struct HeadProduct {
   const void *x, *w;
   void* y;
@@ -16,7 +16,7 @@ struct HeadProduct {
       w_column;               // from one head, number of the depth or column to the next; one of the last two is 1
   size_t batch, heads, rows;  // rows of a sequence
   size_t depth, columns, copied;
-  const int64_t* lengths;  // [batch] rows that are there, on the device; null: all
+  const int64_t* lengths;  // [batch] valid rows, on the device; null: all
   MojoType type;
 };
 

@@ -18,7 +18,7 @@ mojo::QuantizedProduct ToProduct(const MojoLinearArgs& a) {
 
 }  // namespace
 
-// x may not be known yet, and its alignment decides: enough for each way.
+// x may not be known yet, and its alignment matters: enough for either kernel.
 size_t MojoLinearScratch(const MojoLinearArgs* args) {
   mojo::Room<256> room, hopper;
   mojo::QuantizedProduct p = ToProduct(*args);

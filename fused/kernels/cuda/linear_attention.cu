@@ -1,11 +1,11 @@
 // LinearAttention on CUDA.
 //
-// Bytes moved by a decode step: past and present once, which are nearly all of it; the floor is that over the bandwidth
-// of the memory. The columns of a state depend on no other column, so a block takes kColumns of them through all tokens
-// with its part of the state in registers. A token waits for one barrier, since
+// Bytes moved by a decode step: past and present once, which are nearly all of it; the floor is those bytes over the
+// memory bandwidth. The columns of a state depend on no other column, so a block takes kColumns of them through all
+// tokens with its part of the state in registers. A token waits for one barrier, since
 //   S^T q = D^T q + u (k . q)   with D the decayed state, S = D + k u^T
 // lets D^T k and D^T q be added up together (fused_recurrent of flash-linear-attention takes two sums, one after the
-// other), and the numbers of the next token are fetched meanwhile.
+// other), and the next token's numbers are fetched meanwhile.
 #include "cuda/common.cuh"
 
 namespace mojo {
@@ -33,7 +33,7 @@ struct Params {
   bool vectors;  // 16 bytes of a state at a time
 };
 
-// Place is which columns of which state a warp has.
+// Place is a warp's state and columns.
 struct Place {
   int64_t batch;
   int head, first, lane;
@@ -51,11 +51,11 @@ struct Place {
 };
 
 // Factor is e^x to little more than half a unit in the last place, as on the CPU: a factor is applied once for each
-// token, so the error of expf would add up. It is 0 where e^x is no normal number; a NaN stays.
+// token, so the error of expf would add up. It is 0 if e^x is subnormal; a NaN stays.
 __device__ __forceinline__ float Factor(float x) {
   const float v = fmaxf(fminf(x, 89.69f), -87.33f);
   const float n = rintf(v * 0x1.715476p0f);
-  // The logarithm of 2 in two parts, the product with the first one being exact.
+  // log 2 in two parts; the product with the first part is exact.
   const float r = fmaf(n, 0x1.bd0106p-13f, fmaf(n, -0x1.63p-1f, v));
   float q = 1.0f / 5040;
   q = fmaf(q, r, 1.0f / 720);
@@ -65,7 +65,7 @@ __device__ __forceinline__ float Factor(float x) {
   q = fmaf(q, r, 0.5f);
   const float power = fmaf(r * r, q, r) + 1.0f;
   if (!(x >= -87.33f)) return x < 0 ? 0.0f : x;
-  const int up = n > 0;  // 2^128 is no float
+  const int up = n > 0;  // 2^128 overflows float
   return power * (1 + up) * __int_as_float((static_cast<int>(n) - up + 127) << 23);
 }
 
@@ -85,7 +85,7 @@ __device__ __forceinline__ float SumAll(float* v, int lane) {
   }
 }
 
-// Token is what a warp reads of a token: kRows numbers of q and k a lane, v of a column.
+// Token is the part of a token that a warp reads: in each lane, kRows numbers of q and k, and v of a column.
 template <class T, int kRows>
 struct Token {
   float q[kRows], k[kRows], factor[kRows];
@@ -138,7 +138,7 @@ template <int kRows>
 struct Tile {
   float at[kRows][kColumns];
 
-  // Load reads rows from `from` on; zeros if there is no state.
+  // Load reads rows from `from` on, or zeros without a state.
   __device__ __forceinline__ void Load(const Params& p, const Place& place, const float* states, int from) {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -214,7 +214,7 @@ __device__ __forceinline__ float Dot(const float (&k)[kRows], const float (&q)[k
   return sum;
 }
 
-// Results are the values of a token that lanes end up with: lane 2c has u of column c, lane 16 + 2c its row of Y.
+// Results are a token's values after the reduction: lane 2c has u of column c, lane 16 + 2c its row of Y.
 struct Results {
   float u, y;
 
@@ -237,8 +237,8 @@ constexpr int kThreads = 128;                          // of a block of ShortKey
 constexpr int kShortColumns = 32;                      // of such a block: a line of memory of each row
 constexpr int kGroups = kThreads * 4 / kShortColumns;  // of threads, each with every kGroups-th row of all columns
 
-// Fetched is what a thread fetches of a token for its block: kEach numbers of q and k, and of decay if each row has
-// one.
+// Fetched is the part of a token that a thread fetches for its block: kEach numbers of q and k, and of decay if each
+// row has one.
 template <class T, int kEach, bool kByChannel>
 struct Fetched {
   float q[kEach], k[kEach], decay[kByChannel ? kEach : 1];
@@ -264,7 +264,7 @@ struct Fetched {
   }
 };
 
-// Shared is what the threads of a block tell each other of a token.
+// Shared is the data of a token that the threads of a block share.
 template <int kKeys>
 struct Shared {
   float q[kKeys], k[kKeys], factor[kKeys];
@@ -296,7 +296,7 @@ __global__ void __launch_bounds__(kThreads, kRows <= 8 ? 4 : 3) ShortKeys(const 
       for (int c = 0; c < 4; ++c) to[c] = there && column + c < p.value ? from[c] : 0.0f;
     }
   };
-  // stage writes what was fetched of a token for the block, and the sums of its own warp.
+  // stage writes the fetched numbers of a token for the block, and its warp's sums.
   const auto stage = [&](const Fetched<T, kEach, kByChannel>& token, Shared<kEach * kThreads>* to) {
     float qq = 0, kk = 0, kq = 0;
 #pragma unroll
@@ -398,7 +398,7 @@ __global__ void __launch_bounds__(kThreads, kRows <= 8 ? 4 : 3) ShortKeys(const 
         if (column + c < p.value) to[c] = FromFloat<T>(y[c] * p.scale);
       }
     }
-    // More queries of the same state: a block adds up for one after the other.
+    // More queries of the same state: a block sums them one after the other.
     for (int e = 1; e < each; ++e) {
       const T* qs =
           static_cast<const T*>(p.q) + ((first + t) * p.q_heads + (head * each + e) * p.q_heads / p.y_heads) * p.key;
@@ -449,9 +449,9 @@ __global__ void __launch_bounds__(kThreads, kRows <= 8 ? 4 : 3) ShortKeys(const 
   }
 }
 
-// LongKeys takes states of any number of rows from memory and back for every token, kRows * 32 rows at a time.
+// LongKeys handles states of any number of rows: for every token it loads and stores them, kRows * 32 rows at a time.
 //
-// Registers: 168. Shared memory: none.
+// Registers: 168. No shared memory.
 template <class T>
 __global__ void __launch_bounds__(32 * kWarps) LongKeys(const Params p) {
   constexpr int kRows = 4;

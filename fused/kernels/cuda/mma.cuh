@@ -1,4 +1,4 @@
-// What kernels on mma.sync share: copies into shared memory, loads of matrices from it, the multiplication by a warp.
+// Shared parts of kernels on mma.sync: copies into shared memory, matrix loads from it, the warp multiplication.
 #ifndef MOJO_KERNELS_CUDA_MMA_CUH_
 #define MOJO_KERNELS_CUDA_MMA_CUH_
 
@@ -6,7 +6,7 @@
 
 namespace mojo {
 
-// Copy starts a copy of 16 bytes into shared memory, of zeros where there is nothing to copy.
+// Copy starts a copy of 16 bytes into shared memory, or writes zeros if `is` is false.
 __device__ __forceinline__ void Copy(uint32_t to, const void* from, bool is) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(is ? 16 : 0));
 }
@@ -21,14 +21,14 @@ __device__ __forceinline__ void WaitForGroups() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
-// Piece is where a piece of 16 bytes lies of a row of kWidth numbers of 16 bits. Pieces are swapped so that the eight
-// which are read at once lie in different banks.
+// Piece is the offset of a 16-byte piece in a row of kWidth 16-bit numbers. Pieces are swizzled so that eight pieces
+// read at once are in different banks.
 template <int kWidth>
 __device__ __forceinline__ int Piece(int row, int piece) {
   return row * (kWidth * 2) + (piece ^ (row & 7)) * 16;
 }
 
-// LoadMatrices loads four matrices of 8 by 8 numbers of 16 bits; each lane gives the address of a row of one.
+// LoadMatrices loads four 8 x 8 matrices of 16-bit numbers; each lane holds the address of one row.
 __device__ __forceinline__ void LoadMatrices(uint32_t (&v)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])

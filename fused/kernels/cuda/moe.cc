@@ -54,8 +54,8 @@ OrtStatus* MoEKernel::Init(const KernelInit& init) {
   return ReadTables(init);
 }
 
-// Nothing here looks at the ids, which the CPU's backend does: they are on the device, and waiting for them
-// would stop the stream. The kernels pass over one that is no expert's.
+// This does not check the ids as the CPU backend does: they are on the device, and waiting for them would stop the
+// stream. The kernels skip invalid ids.
 OrtStatus* MoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
   MojoMoEArgs args{};
   cudaStream_t stream;

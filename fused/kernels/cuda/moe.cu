@@ -1,4 +1,4 @@
-// MoE: which way a call takes, from its shapes and types alone.
+// MoE: chooses a call's kernels, only from its shapes and types.
 #include <algorithm>
 
 #include "cuda/moe.cuh"
@@ -9,10 +9,10 @@ using mojo::TiledMoE;
 
 namespace {
 
-// HasChoices tells whether anything is multiplied.
+// HasChoices reports whether there is anything to multiply.
 bool HasChoices(const MojoMoEArgs& a) { return a.tokens > 0 && a.top_k > 0 && a.experts > 0; }
 
-// IsSmall and IsTiled report which way a call goes. What its config says comes before what is mostly faster.
+// IsSmall and IsTiled report which kernels a call takes. Its config overrides the usual choice.
 bool IsSmall(const MojoMoEArgs& a) {
   const bool is = a.config.kernel == kMojoAnyKernel || a.config.kernel == kMojoFew;
   return is && HasChoices(a) && mojo::SmallMoETakes(a);
@@ -33,7 +33,7 @@ int MojoMoETakes(const MojoMoEArgs* args) {
   }
 }
 
-// The pointers may not be known yet, and their alignment decides: enough for each way that the shapes allow.
+// The pointers may not be known yet, and their alignment matters: enough for any kernel that the shapes allow.
 size_t MojoMoEScratch(const MojoMoEArgs* args) {
   MojoMoEArgs a = *args;
   a.x = a.gate_up = a.down = a.y = nullptr;

@@ -1,8 +1,7 @@
-// What the kernels of MoE share.
+// Shared parts of the MoE kernels.
 //
-// A choice is one expert of one token: number token * top_k + slot. Choices of one expert lie together in
-// places 0, 1, ... once they are sorted (moe_plan.cu). A pair is a gate and its up; with kMojoNoGate there
-// is only the gate.
+// A choice is one expert of one token: number token * top_k + slot. moe_plan.cu sorts the choices: those with the same
+// expert are adjacent, in places 0, 1, ... A pair is a gate and its up; with kMojoNoGate there is only the gate.
 #ifndef MOJO_KERNELS_CUDA_MOE_CUH_
 #define MOJO_KERNELS_CUDA_MOE_CUH_
 
@@ -12,8 +11,8 @@
 
 namespace mojo {
 
-// MoETile is the part of one expert's choices that a block multiplies at once. Tiles of one expert lie
-// together in the list: this one is number (its index - first_tile).
+// MoETile is the part of one expert's choices that a block multiplies at once. An expert's tiles are adjacent in the
+// list: this one is number (its index - first_tile).
 struct alignas(16) MoETile {
   int expert;
   int first_tile;  // of the expert
@@ -30,7 +29,7 @@ struct MoEPlan {
   int* begun;  // [2]: places of the first and the second product that blocks took, beyond their first ones
 };
 
-// MostTiles bounds the tiles of so many tokens each that choices are cut into.
+// MostTiles bounds the number of tiles of this width that choices are cut into.
 inline size_t MostTiles(size_t choices, size_t experts, size_t tile) {
   return choices / tile + (choices < experts ? choices : experts);
 }
@@ -38,7 +37,7 @@ inline size_t MostTiles(size_t choices, size_t experts, size_t tile) {
 // The most experts that PlanMoE takes: a counter for each is in shared memory.
 constexpr size_t kMostPlannedExperts = 4096;
 
-// MoEWork is where the parts of the scratch memory lie on the way through tiles.
+// MoEWork is the layout of the scratch memory for the tiled kernels.
 struct MoEWork {
   MoEPlan plan;
   void* activated;  // [choices, inner] of x_type, by place
@@ -46,12 +45,12 @@ struct MoEWork {
   int wide;         // outputs are float
 };
 
-// The launches of the ways through a MoE; MojoCudaMoE chooses.
+// The launches of the MoE implementations; MojoCudaMoE chooses.
 cudaError_t PlanMoE(const MojoMoEArgs& a, size_t tile, const MoEPlan& plan, cudaStream_t stream);
 bool SmallMoETakes(const MojoMoEArgs& a);
 size_t SmallMoEScratch(const MojoMoEArgs& a);
 cudaError_t SmallMoE(const MojoMoEArgs& a, cudaStream_t stream);
-// TiledMoETakes reports whether tiles are for a call, of the size and by the kernel that its config says.
+// TiledMoETakes reports whether the tiled kernels take a call, with the tile size and kernel of its config.
 bool TiledMoETakes(const MojoMoEArgs& a);
 size_t TiledMoEScratch(const MojoMoEArgs& a);
 cudaError_t TiledMoE(const MojoMoEArgs& a, cudaStream_t stream);
@@ -63,7 +62,7 @@ __host__ __device__ __forceinline__ size_t Packed(const MojoMoEArgs& a) {
   return a.packing == kMojoNoGate ? a.inner : 2 * a.inner;
 }
 
-// WideLoads tells whether the matrices are of 16 bit numbers, as x is, in 16 byte pieces.
+// WideLoads reports whether the matrices are of 16 bit numbers, as x is, in 16 byte pieces.
 inline bool WideLoads(const MojoMoEArgs& a) {
   return a.x_type == a.expert_type && a.x_type != kMojoFloat32 && a.hidden % 8 == 0 && a.inner % 8 == 0 &&
          a.hidden > 0 && a.inner > 0 && Aligned(a.x, 16) && Aligned(a.gate_up, 16) && Aligned(a.down, 16) &&
@@ -77,13 +76,13 @@ __device__ __forceinline__ float Number(const void* p, size_t i, MojoType type) 
   return ToFloat(static_cast<const BFloat*>(p)[i]);
 }
 
-// ChosenExpert is the expert of a choice, or -1 where the id is none's.
+// ChosenExpert is the expert of a choice, or -1 if the id is invalid.
 __device__ __forceinline__ int ChosenExpert(const MojoMoEArgs& a, size_t choice) {
   const int64_t id = a.ids[choice];
   return static_cast<uint64_t>(id) < a.experts ? static_cast<int>(id) : -1;
 }
 
-// Activated is what becomes of a gate and its up, bias included. A NaN stays one.
+// Activated is the activation of a gate and its up, with bias. A NaN stays NaN.
 __device__ __forceinline__ float Activated(const MojoMoEArgs& a, float gate, float up) {
   if (a.limit > 0) {
     gate = gate > a.limit ? a.limit : gate;
@@ -101,8 +100,8 @@ __device__ __forceinline__ float Activated(const MojoMoEArgs& a, float gate, flo
   return a.packing == kMojoNoGate ? v : v * (up + a.up_offset);
 }
 
-// ActivatePairs activates gates and their ups. The usual activation is fast; the others are one piece of code that
-// the pairs go through by turns, since it is long, and in every chunk that is stored.
+// ActivatePairs activates gates and their ups. The usual activation is fast. The others share one long piece of code
+// that the pairs run in turn, in every stored chunk.
 template <int kPairs>
 __device__ __forceinline__ void ActivatePairs(const MojoMoEArgs& a, float (&gate)[kPairs], float (&up)[kPairs]) {
   if (a.activation == kMojoSilu && a.packing != kMojoNoGate) {

@@ -1,8 +1,8 @@
-// MoE of any types, widths and layouts: float32, float16 and bfloat16 each on its own.
+// MoE of any widths and layouts, and any mix of float32, float16 and bfloat16.
 //
-// Two launches, each number computed on its own in float32. Matrices of [rows, depth] are read by warps
-// along a row, those of [depth, rows] by threads beside each other; every choice reads its expert again.
-// For correctness: float32 and mixed types, and shapes that the others do not take.
+// Two launches, each number computed separately in float32. Matrices of [rows, depth] are read by warps along a row,
+// matrices of [depth, rows] by adjacent threads; every choice reads its expert again. For correctness: float32 and
+// mixed types, and shapes that the other kernels do not take.
 #include "cuda/moe.cuh"
 
 namespace mojo {
@@ -11,8 +11,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr size_t kMostBlocks = size_t{1} << 30;  // of a launch, about
 
-// Row returns the product of one row of an expert's matrix with a vector, to all lanes of the warp that
-// shares it (or, kInOut, to a thread alone).
+// Row returns the product of one row of an expert's matrix with a vector, to all lanes of the warp that shares it, or
+// to a single thread if kInOut.
 template <class V, bool kInOut, class Vector>
 __device__ __forceinline__ float Row(const V* matrix, size_t rows, size_t depth, size_t row, const Vector& vector) {
   float sum = 0;
@@ -28,7 +28,7 @@ __device__ __forceinline__ float Row(const V* matrix, size_t rows, size_t depth,
 // kInOut blocks compute 256 numbers, others one for each warp.
 constexpr int Width(bool in_out) { return in_out ? kThreads : kThreads / 32; }
 
-// GateUp: a block computes activations of one choice, of those from begin on.
+// GateUp: a block computes some activations of one choice, from begin on.
 template <class V, bool kInOut>
 __global__ __launch_bounds__(kThreads) void GateUp(const __grid_constant__ MojoMoEArgs a, float* activated,
                                                    size_t blocks, size_t begin) {
@@ -51,7 +51,7 @@ __global__ __launch_bounds__(kThreads) void GateUp(const __grid_constant__ MojoM
   if (kInOut || threadIdx.x % 32 == 0) activated[choice * a.inner + i] = Activated(a, gate, up);
 }
 
-// Down: a block computes outputs of one token, of those from begin on.
+// Down: a block computes some outputs of one token, from begin on.
 template <class V, bool kInOut>
 __global__ __launch_bounds__(kThreads) void Down(const __grid_constant__ MojoMoEArgs a, const float* activated,
                                                  size_t blocks, size_t begin) {

@@ -1,11 +1,11 @@
-// How the tiles of the products on compute capability 9.0 come into shared memory.
+// How the tiles of the products get into shared memory on compute capability 9.0.
 //
-// The threads that load and the two warpgroups that multiply hand each other stages in a ring, through a barrier
-// for each that is full and one for each that is free. With the first stage of a tile comes its place, which has
-// no choices when there is no more.
+// The threads that load and the two warpgroups that multiply pass each other the stages of a ring, with a full and a
+// free barrier for each stage. The first stage of a tile also carries its place, which has zero choices after the last
+// tile.
 //
-// Rows are boxes of a tensor that one thread asks for, gates and ups by eights in a single box. The choices of
-// the first product are gathered by all threads that load; those of the second lie in their order and are boxes.
+// Rows are boxes of a tensor that one thread requests, with gates and ups by eights in a single box. All loading
+// threads gather the choices of the first product; the choices of the second are in order and are boxes.
 #ifndef MOJO_KERNELS_CUDA_MOE_LOAD_CUH_
 #define MOJO_KERNELS_CUDA_MOE_LOAD_CUH_
 
@@ -23,7 +23,7 @@ constexpr int kChunkStride = 64 + 4;              // floats of one of them
 
 // Form is how a block for tiles of kTokens divides shared memory: 106 KB for 64 tokens, so that two blocks run on a
 // multiprocessor and one loads while the other stores; 211 KB for 128 and 213 KB for 256. The stages are 96 KB or
-// 192 KB, and all of them but one or two are on their way.
+// 192 KB, and all of them but one or two are in flight.
 template <int kTokens>
 struct Form {
   static constexpr int kBlocks = kTokens == 64 ? 2 : 1;        // on a multiprocessor
@@ -67,7 +67,7 @@ __device__ __forceinline__ int Steps(const MojoMoEArgs& a, Product product) {
   return (static_cast<int>(product == kDown ? a.inner : a.hidden) + kTileDeep - 1) / kTileDeep;
 }
 
-// CopyPiece starts a copy of 16 bytes where is; what is missing of them is zero. Without a branch.
+// CopyPiece starts a copy of 16 bytes if `is` is true, and zeros the bytes past `bytes`. It has no branch.
 __device__ __forceinline__ void CopyPiece(uint32_t to, const void* from, int bytes, bool is) {
   asm volatile(
       "{\n\t"
@@ -78,8 +78,8 @@ __device__ __forceinline__ void CopyPiece(uint32_t to, const void* from, int byt
       "l"(from), "r"(bytes), "r"(static_cast<int>(is)));
 }
 
-// CopyRows starts the copy of a tile's rows, kTileDeep from step k on. Of [depth, rows] they are four boxes of 32:
-// two for each group, of gates and their ups where those lie in halves.
+// CopyRows starts the copy of a tile's rows, kTileDeep from step k on. A [depth, rows] tile is four boxes of 32: two
+// for each group, with gates and their ups if those are in halves.
 template <Product kProduct, bool kInOut>
 __device__ __forceinline__ void CopyRows(const MojoMoEArgs& a, uint32_t to, const Maps& maps, uint32_t barrier,
                                          const Place& place, int k) {
@@ -119,7 +119,7 @@ __device__ __forceinline__ void LoadGathered(const MojoMoEArgs& a, const MoEWork
     const int asked = n == 0 ? atomicAdd(work.plan.begun, 1) + static_cast<int>(gridDim.x) : 0;
     Place place;
     place.Set(Place::Entry(work, index, row_blocks), index, row_blocks, kTokens);
-    // Of the last line those beyond the tile's choices are the last choice once more: nobody reads their sums.
+    // In the last line, slots past the tile's choices repeat the last choice; their sums are unused.
     const uint4* from[kCopies];
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
@@ -157,7 +157,7 @@ __device__ __forceinline__ void LoadGathered(const MojoMoEArgs& a, const MoEWork
   Arrive(full + ring.stage * 8);
 }
 
-// LoadSorted loads the tiles of the second product, by one thread. Rows of the first stages are on their way
+// LoadSorted loads the tiles of the second product, by one thread. Rows of the first stages are in flight
 // before it waits for the activations.
 template <int kTokens, bool kInOut>
 __device__ __forceinline__ void LoadSorted(const MojoMoEArgs& a, const MoEWork& work, const Maps& maps, int row_blocks,

@@ -1,15 +1,15 @@
 // MoE of more tokens, on any device with mma.sync for 16 bit numbers (compute capability 8.0).
 //
-// Four launches: the plan, two products, the sum of each token's choices. On compute capability 9.0 the products
-// are those of moe_wgmma.cu, but for narrow tiles of [depth, rows].
+// Four launches: the plan, two products, the sum of each token's choices. On compute capability 9.0 moe_wgmma.cu does
+// the products, except narrow tiles of [depth, rows].
 //
-// A block multiplies a tile: 128 rows of an expert's matrix by up to kTokens of its choices. The rows are the
-// first operand and the choices the second, whose columns come in eights, so that few choices cost few
-// multiplications, and a tile is as wide as most experts need: weights are then read once. Tiles of one expert
-// that share rows run one after another, and read them from L2.
+// A block multiplies a tile: 128 rows of an expert's matrix by up to kTokens of its choices. The rows are the first
+// operand and the choices the second, whose columns come in eights, so that few choices cost few multiplications, and a
+// tile is as wide as most experts need: weights are then read once. Tiles of one expert that share rows run one after
+// another, and read them from L2.
 //
-// The floor is the greater of 6 * hidden * inner bytes for each chosen expert, and as many operations for
-// each choice. Two blocks have 96 KB of weights on the way on a multiprocessor.
+// The floor is the greater of 6 * hidden * inner bytes for each chosen expert, and as many operations for each choice.
+// The two blocks of a multiprocessor have 96 KB of weights in flight.
 #include "cuda/moe_tile.cuh"
 
 namespace mojo {
@@ -114,12 +114,12 @@ cudaError_t RunTiles(const MojoMoEArgs& a, const MoEWork& work, unsigned blocks,
   return Launch(kernel, blocks, kTileThreads, SharedBytes(kTokens), stream, a, work, row_blocks);
 }
 
-// HopperTakes tells whether HopperTile is for a call: of no smaller matrices than a stage has.
+// HopperTakes reports whether HopperTile takes a call: its matrices are at least as large as a stage.
 bool HopperTakes(const MojoMoEArgs& a) { return a.hidden >= kTileDeep && a.inner >= kTileDeep && HasHopperTile(); }
 
-// TileTokens is the width of tiles: up to twice what an expert gets on average, so that few get more. On Hopper
-// the bounds are those measured: MultiplyTile is the faster one there for few tokens of deep matrices, and wide tiles
-// are where matrices are [depth, rows], even for one token. A call's config comes before that.
+// TileTokens is the width of tiles: up to twice an expert's average, so that few experts need more than one. On Hopper
+// the bounds are measured: MultiplyTile is faster there for few tokens of deep matrices, and wide tiles are faster if
+// matrices are [depth, rows], even for one token. A call's config overrides this.
 int TileTokens(const MojoMoEArgs& a) {
   if (a.config.tile != 0) return a.config.tile;
   const size_t average = a.tokens * a.top_k / a.experts;
@@ -129,12 +129,12 @@ int TileTokens(const MojoMoEArgs& a) {
   return average <= 36 ? 64 : average <= 96 ? 128 : 256;
 }
 
-// ByHopper reports whether tiles of so many tokens are HopperTile's.
+// ByHopper reports whether HopperTile handles tiles of this width.
 bool ByHopper(const MojoMoEArgs& a, int tokens) {
   return tokens >= 64 && a.config.kernel != kMojoMma && HopperTakes(a);
 }
 
-// HasTiles reports whether there are the tiles that a call's config asks for.
+// HasTiles reports whether the tiles of a call's config exist.
 bool HasTiles(const MojoMoEArgs& a) {
   switch (a.config.tile) {
     case 0: return a.config.kernel == kMojoAnyKernel;
@@ -157,7 +157,7 @@ cudaError_t RunProduct(const MojoMoEArgs& a, const MoEWork& work, int tokens, cu
   return run(a, work, blocks, row_blocks, stream);
 }
 
-// Outputs of choices that take more are rounded to the type of y: they would not stay in L2.
+// Larger outputs of choices are rounded to y's type: they would not stay in L2.
 constexpr size_t kWideBytes = size_t{40} << 20;
 
 MoEWork Divide(const MojoMoEArgs& a, Room<256>* room) {

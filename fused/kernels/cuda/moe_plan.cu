@@ -1,8 +1,8 @@
-// Which choices go to which expert, on the device.
+// Sorts choices by expert, on the device.
 //
-// One launch with a block for each expert. Every block counts all choices, so that it knows where its own
-// begin without waiting for another block; then it lists its own, in their order. At 32768 choices and 128
-// experts a block reads 256 KB from L2 twice: some 6 us; at 512, 2 us.
+// One launch with a block for each expert. Every block counts all choices, which locates its own without waiting for
+// another block; then it lists its own in order. At 32768 choices and 128 experts a block reads 256 KB from L2 twice:
+// some 6 us; at 512, 2 us.
 #include "cuda/moe.cuh"
 
 namespace mojo {
@@ -10,9 +10,9 @@ namespace {
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
-constexpr int kLoaded = 8;  // choices of a thread whose ids are on their way at once
+constexpr int kLoaded = 8;  // choices of a thread whose ids are in flight at once
 
-// Loaded are the experts of a warp's choices from c on, 32 * kLoaded of them: -1 from end on and where an id is none's.
+// Loaded are the experts of a warp's choices from c on, 32 * kLoaded of them: -1 from end on and for invalid ids.
 struct Loaded {
   int expert[kLoaded];
 
@@ -47,7 +47,7 @@ __global__ __launch_bounds__(kThreads) void Plan(const int64_t* ids, const void*
   const int expert = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   for (int e = threadIdx.x; e < experts; e += kThreads) counts[e] = 0;
   __syncthreads();
-  // Each warp has one stretch of the choices, of whole warps.
+  // Each warp has one contiguous run of the choices, a multiple of 32.
   const int stretch = static_cast<int>(DivideUp(choices, kThreads)) * 32;
   const int begin = min(warp * stretch, choices), end = min(begin + stretch, choices);
   int mine = 0;

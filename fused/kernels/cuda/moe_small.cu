@@ -1,17 +1,17 @@
-// MoE of a few tokens: the time is that of reading the chosen experts once.
+// MoE of a few tokens: the time is the one read of the chosen experts.
 //
-// Two launches. Weights go from memory straight into an operand of mma.sync; what a lane loads at once (16 bytes of a
-// row) need not be what the instruction calls neighbours, as long as both operands have the same order. The other one
-// is up to 8 tokens; those that did not choose the expert are 0. There is no plan: each block finds the tokens of
-// its expert among the few ids. The second launch begins while the first ends.
+// Two launches. Weights go from memory directly into an operand of mma.sync. The 16 bytes of a row that a lane loads
+// need not be neighbors for the instruction, as long as both operands have the same order. The other operand is up to 8
+// tokens; tokens that did not choose the expert are 0. It needs no plan: each block finds its expert's tokens among the
+// few ids. The second launch begins while the first ends.
 //
-// Between the products an activation, times its token's weight, is two 16 bit numbers (the rounded one and
-// what that left out), so that rounding it costs nothing that shows. Pairs of the ones and of the others take turns,
-// as the instruction has them in a token's two rows.
+// Between the products, an activation times its token's weight is two 16-bit numbers (the rounded number and the
+// rounding error), so that rounding costs no visible accuracy. Pairs of the two kinds alternate, as the instruction has
+// them in a token's two rows.
 //
-// The floor is 6 * hidden * inner bytes for each chosen expert: on an H200 (4.6 TB/s read) 16 us for one
-// token of 8 experts of 2048 x 768, 43 us of 4 of 2880 x 2880. On the way are 2 KB a warp, up to 80 and 64 KB a
-// multiprocessor, of which some 30 KB would do at 0.8 us of latency.
+// The floor is 6 * hidden * inner bytes for each chosen expert: on an H200 (4.6 TB/s read) 16 us for one token of 8
+// experts of 2048 x 768, 43 us for 4 of 2880 x 2880. Each warp has 2 KB in flight, and a multiprocessor up to 80 and 64
+// KB, of which some 30 KB would be enough at 0.8 us of latency.
 #include <cooperative_groups.h>
 
 #include "cuda/mma.cuh"
@@ -30,20 +30,20 @@ constexpr int kUnit = 64;  // numbers of a row that a quad of lanes loads in a s
 constexpr int kMostSlices = 8;
 constexpr int kSums = 16 * kMostTokens;  // of a block of the second product
 
-// Step is what a lane holds of a unit of 16 rows: 8 numbers of each half of the unit, of rows g and g + 8. A warp has
-// one on the way, 2 KB. More of them take the registers of other warps, which bring more.
+// Step is the part of a unit of 16 rows that a lane holds: 8 numbers of each half of the unit, of rows g and g + 8. A
+// warp has one step in flight, 2 KB. More steps would take the registers of other warps, which load more.
 struct Step {
   uint4 row[2][2];  // [half][row]
 };
 
-// LoadNow loads where the program does: before what is loaded next, so that nothing waits in between.
+// LoadNow loads in program order, before the next loads, so that nothing waits in between.
 __device__ __forceinline__ uint4 LoadNow(const void* p) {
   uint4 v;
   asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
 
-// HasHalf tells whether a lane's 8 numbers of a half are there, where left numbers of a row are, less than a unit.
+// HasHalf reports whether a lane's 8 numbers of a half exist if a row has left numbers, fewer than a unit.
 __device__ __forceinline__ bool HasHalf(int half, int left) {
   return 32 * half + static_cast<int>(threadIdx.x) % 4 * 8 < left;
 }
@@ -67,7 +67,7 @@ __device__ __forceinline__ void LoadStep(Step* step, const T* row0, const T* row
   }
 }
 
-// LoadHalves loads 8 numbers of what the halves are multiplied with, which lie apart.
+// LoadHalves loads 8 numbers of each half's other operand; the halves are `apart` from each other.
 template <class T>
 __device__ __forceinline__ void LoadHalves(uint4 (&halves)[2], const T* p, int apart, int left) {
   if (left >= kUnit) {
@@ -110,7 +110,7 @@ struct Chosen {
     while (bits[word] == 0) ++word;
     return 32 * word + __ffs(bits[word]) - 1;
   }
-  // OfToken are those of one token, as bits.
+  // OfToken is the bit mask of one token's choices.
   __device__ __forceinline__ uint32_t OfToken(int token, int top_k) const {
     const int at = token * top_k;
     const uint32_t from = __funnelshift_r(bits[at / 32], bits[at / 32 + 1], at % 32);
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(32 * kWarps, kFirstWarps / kWarps)
   }
 }
 
-// Experts are those that were chosen, in the order of their first choices.
+// Experts are the chosen experts, in the order of their first choices.
 struct Experts {
   int ids[kMostChoices];
   int warp_count[kMostChoices / 32];
@@ -214,7 +214,7 @@ struct Experts {
   short place[kMostChoices];                // of the expert whose first choice it is
   short choice[kMostChoices][kMostTokens];  // [place][token]: the token's first choice of it, or -1
 
-  // Find is called by the whole block, and returns how many there are.
+  // The whole block calls Find, which returns the number of experts.
   __device__ __forceinline__ int Find(const MojoMoEArgs& a) {
     const int choices = static_cast<int>(a.tokens * a.top_k), top_k = static_cast<int>(a.top_k), i = threadIdx.x;
     for (int at = i; at < choices * kMostTokens; at += blockDim.x) choice[at / kMostTokens][at % kMostTokens] = -1;
@@ -256,22 +256,22 @@ struct Experts {
   }
 };
 
-// SmallDown: the blocks of a cluster compute 16 outputs of all tokens. Their warps share the columns of
-// all chosen experts, and the first block adds up the sums. Moves 32 * inner bytes for each expert.
+// SmallDown: the blocks of a cluster compute 16 outputs of all tokens. Their warps share the columns of all chosen
+// experts, and the first block adds up the sums. Moves 32 * inner bytes for each expert.
 //
-// Here the weights are the columns and the tokens the rows, rounded ones first: what the launch before stored is an
-// operand as it is loaded. The first weights are on the way before that launch has ended.
+// Here the weights are the columns and the tokens the rows, rounded numbers first, so the results of the first launch
+// load directly as an operand. The first weights are in flight before that launch ends.
 //
-// Warps take turns along long rows (in_turns), so that memory is read in long pieces: the same bytes take 8 % less
-// time than in a stretch for each warp. Stretches have fewer changes of the expert where rows are short.
+// Warps take turns along long rows (in_turns), so that memory is read in long pieces: the same bytes take 8 % less time
+// than in a stretch for each warp. With short rows, stretches change the expert less often.
 // Registers: 64, shared memory 12 KB.
 template <class T>
 __global__ __launch_bounds__(kThreads, 4) void SmallDown(const __grid_constant__ MojoMoEArgs a, const T* activated,
                                                          int slices, bool in_turns) {
   __shared__ Experts experts;
   __shared__ float sums[kWarps][4][32];
-  // The first launch waited before it let this one start, so what was there before can be read: ids and
-  // weights, but not yet what the first launch writes.
+  // The first launch waited before it let this one start, so data from before it can be read: ids and weights, but not
+  // yet the results of the first launch.
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, slice = blockIdx.x;
   const int hidden = static_cast<int>(a.hidden), inner = static_cast<int>(a.inner), top_k = static_cast<int>(a.top_k);
   const int units = (inner + kUnit - 1) / kUnit, all_units = experts.Find(a) * units;
@@ -326,7 +326,7 @@ __global__ __launch_bounds__(kThreads, 4) void SmallDown(const __grid_constant__
     depth += stride;
     --steps;
     if (depth >= units || steps == 0) {
-      // The expert's sums, for the tokens that chose it: 0 times a weight that is no finite number is no 0.
+      // Only tokens that chose the expert take its sums: 0 times a weight that is not finite is not 0.
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (takes) all[i] += sum[i / 2][i % 2] + sum[i / 2][i % 2 + 2];
@@ -375,7 +375,7 @@ __global__ __launch_bounds__(kThreads, 4) void SmallDown(const __grid_constant__
   static_cast<T*>(a.y)[token * a.hidden + h] = FromFloat<T>(total);
 }
 
-// Slices is into how many blocks each row of the second product is cut: as many as run at once, four on a
+// Slices is the number of blocks that share each row of the second product: as many as run at once, four on a
 // multiprocessor, as long as every warp has a few steps. Clusters of four and more leave some of that room empty.
 int Slices(const MojoMoEArgs& a) {
   if (!TheDevice().waits) return 1;  // the kernel's code has no clusters
@@ -389,8 +389,8 @@ int Slices(const MojoMoEArgs& a) {
   return static_cast<int>(slices);
 }
 
-// FirstProduct launches it, with as many warps a block as let all blocks run at once: a few blocks that are left would
-// have the device for themselves and not fill it. Where there are more blocks, with four, whose last turn is short.
+// FirstProduct launches it with as many warps a block as let all blocks run at once: a few remaining blocks would not
+// fill the device. If there are too many blocks, it uses four warps, which makes the last turn short.
 template <class T, bool kGated>
 cudaError_t FirstProduct(const MojoMoEArgs& a, T* activated, cudaStream_t stream) {
   const dim3 pairs(static_cast<unsigned>(DivideUp(a.inner, kGated ? 8 : 16)),

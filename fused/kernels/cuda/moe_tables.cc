@@ -22,7 +22,7 @@ struct Value {
 
 typedef std::map<std::string, Value> Fields;
 
-// Reader reads an object of objects of strings and numbers, which is all that tables have of JSON.
+// Reader parses an object of objects of strings and numbers, the only JSON in tables.
 class Reader {
  public:
   explicit Reader(const std::string& text) : at_(text.c_str()), end_(at_ + text.size()) {}
@@ -80,19 +80,19 @@ class Reader {
   const char *at_, *end_;
 };
 
-// Find returns a field, null where it is missing.
+// Find returns a field, or null if it is missing.
 const Value* Find(const Fields& fields, const char* name) {
   const auto found = fields.find(name);
   return found == fields.end() ? nullptr : &found->second;
 }
 
-// Text is a string, empty where it is missing or none.
+// Text returns a string field, or "" if it is missing or not a string.
 std::string Text(const Fields& fields, const char* name) {
   const Value* const v = Find(fields, name);
   return v == nullptr ? "" : v->string;
 }
 
-// Whole reads a whole number of at most a million, at least 0. It returns false where it is missing or none.
+// Whole reads a whole number from 0 to a million. It returns false if the field is missing or not such a number.
 bool Whole(const Fields& fields, const char* name, size_t* to) {
   const Value* const v = Find(fields, name);
   if (v == nullptr || v->is_string || !(v->number >= 0 && v->number <= 1e6)) return false;
@@ -148,7 +148,7 @@ std::string ReadOurs(const Fields& fields, MojoMoEConfig* config) {
   return "";
 }
 
-// ReadAlpha reads an entry of Alpha-MoE's. Of its kernel's parameters ours has the first alone.
+// ReadAlpha reads an entry of an Alpha-MoE file. Our kernel has only the first of its parameters.
 std::string ReadAlpha(const Fields& fields, MojoMoEConfig* config) {
   size_t m, n, warps, stages;
   if (!Whole(fields, "block_m", &m) || !Whole(fields, "block_n", &n) || !Whole(fields, "warp_n", &warps) ||
@@ -183,7 +183,7 @@ std::string ReadEntry(const std::string& key, const Fields& fields, MoETable* ta
   return wrong;
 }
 
-// ReadFile reads a whole file, of a size that a table can have.
+// ReadFile reads a whole file, up to the size limit of tables.
 bool ReadFile(const std::string& path, std::string* text) {
   FILE* const file = fopen(path.c_str(), "rb");
   if (file == nullptr) return false;
@@ -194,10 +194,10 @@ bool ReadFile(const std::string& path, std::string* text) {
   return read;
 }
 
-// The tiles that the kernels have, by their size.
+// The tile sizes of the kernels, in ascending order.
 constexpr int kTiles[] = {8, 16, 32, 64, 128, 256};
 
-// Resolve finds what the kernels take of an entry, and returns false where they take nothing.
+// Resolve finds the part of an entry that the kernels take, or returns false if they take no part.
 bool Resolve(const MoETable& table, const MojoMoEConfig& entry, const TakesMoEConfig& takes, MojoMoEConfig* to) {
   *to = entry;
   if (!table.alpha) return takes(entry);
@@ -285,8 +285,8 @@ MojoMoEConfig FindMoEConfig(const std::vector<MoETable>& tables, const MoETableS
 
 std::string CheckMoETable(const MoETable& table, int capability,
                           const std::function<bool(size_t tokens, const MojoMoEConfig&)>& takes) {
-  // Alpha-MoE's, which any device of fp8 has tiles for, and the library's own: what a device lacks of them is passed
-  // over.
+  // The check skips Alpha-MoE tables, which have tiles for any device with fp8, and the library's own: the kernels
+  // ignore entries that a device lacks.
   if (table.shape.format.empty() || table.shipped) return "";
   if (table.capability != 0 && table.capability != capability) {
     return table.source + ": it was measured on compute capability " + Dotted(table.capability) +

@@ -1,8 +1,8 @@
-// Tables of how experts are multiplied fastest, by the number of tokens: what `mojo-patch tune` measures.
+// Tables of the fastest configs for experts, by the number of tokens, as `mojo-patch tune` measures them.
 //
-// A table is a JSON file (docs/tune.md), for experts of one shape and format. It is one that comes with the library, or
-// one of the files that MOJO_MOE_CONFIG names, which come first. A call goes as the entry of the nearest number of
-// tokens says among those that the kernels take it by, or without a table as they choose by themselves.
+// A table is a JSON file (docs/tune.md) for experts of one shape and format. It comes with the library or is a file
+// that MOJO_MOE_CONFIG names; those files come first. A call uses the entry with the nearest number of tokens among
+// those that the kernels take. Without a table, the kernels choose by themselves.
 #ifndef MOJO_KERNELS_CUDA_MOE_TABLES_H_
 #define MOJO_KERNELS_CUDA_MOE_TABLES_H_
 
@@ -16,7 +16,7 @@
 
 namespace mojo {
 
-// MoETableShape is what a table was measured with.
+// MoETableShape is the format, layout and sizes of a table's experts.
 struct MoETableShape {
   std::string format;  // bfloat16, float16, mxfp4 or fp8
   bool in_out = false;
@@ -25,14 +25,14 @@ struct MoETableShape {
 
 bool operator==(const MoETableShape& a, const MoETableShape& b);
 
-// MoETableEntry is how so many tokens are multiplied.
+// MoETableEntry is the config for a number of tokens.
 struct MoETableEntry {
   size_t tokens;
   MojoMoEConfig config;
 };
 
-// MoETable is one file. One of Alpha-MoE says nothing of a shape: it is for all experts in fp8, and the tiles of its
-// entries are the least of ours that hold as many tokens.
+// MoETable is one file. An Alpha-MoE file has no shape: it is for all experts in fp8, and its entries use our smallest
+// tiles that hold as many tokens.
 struct MoETable {
   std::string source;  // for messages
   MoETableShape shape;
@@ -42,22 +42,22 @@ struct MoETable {
   std::vector<MoETableEntry> entries;
 };
 
-// ReadMoETable reads a file's text, and returns what is wrong with it: nothing, mostly.
+// ReadMoETable parses a file's text, and returns its error, or "" if the text is valid.
 std::string ReadMoETable(const std::string& text, const std::string& source, MoETable* table);
 
-// ReadMoETables reads the files of a list, parted by colons: the value of MOJO_MOE_CONFIG, which may be null. It adds
-// the tables that come with the library, but for the value "none", which is for no table at all.
+// ReadMoETables reads the files of a colon-separated list: the value of MOJO_MOE_CONFIG, which may be null. It adds the
+// library's own tables, unless the value is "none", which disables all tables.
 std::string ReadMoETables(const char* files, std::vector<MoETable>* tables);
 
-// TakesMoEConfig reports whether the kernels take a call by a config.
+// TakesMoEConfig reports whether the kernels take a call with a config.
 using TakesMoEConfig = std::function<bool(const MojoMoEConfig&)>;
 
-// FindMoEConfig returns what the first table for the shape and device says of so many tokens: zeros without one.
+// FindMoEConfig returns the config of the first matching table for this number of tokens, or zeros.
 MojoMoEConfig FindMoEConfig(const std::vector<MoETable>& tables, const MoETableShape& shape, int capability,
                             size_t tokens, const TakesMoEConfig& takes);
 
-// CheckMoETable returns what is wrong with a user's table for this device: an entry that the kernels do not take with
-// as many tokens as it is for, or that it is of another device.
+// CheckMoETable returns an error if a user's table does not fit this device: it is for another device, or the kernels
+// do not take an entry with its number of tokens. It returns "" otherwise.
 std::string CheckMoETable(const MoETable& table, int capability,
                           const std::function<bool(size_t tokens, const MojoMoEConfig&)>& takes);
 

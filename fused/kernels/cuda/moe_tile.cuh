@@ -1,9 +1,8 @@
-// What the kernels that multiply a tile share: where it lies, how it comes into shared memory, and what
-// becomes of its sums.
+// Shared parts of the kernels that multiply a tile: its location, its way into shared memory, and the use of its sums.
 //
-// A tile is 128 rows of an expert's matrix and up to kTokens of its choices. The rows of the first product
-// are 64 pairs: eight gates, their eight ups, and so on, but for matrices of [depth, rows] with gates and
-// ups by turns, where they lie as there.
+// A tile is 128 rows of an expert's matrix and up to kTokens of its choices. The rows of the first product are 64
+// pairs: eight gates, their eight ups, and so on. If a [depth, rows] matrix interleaves gates and ups, the tile does so
+// too.
 #ifndef MOJO_KERNELS_CUDA_MOE_TILE_CUH_
 #define MOJO_KERNELS_CUDA_MOE_TILE_CUH_
 
@@ -21,20 +20,20 @@ constexpr int kRowBytes = kTileRows * kTileDeep * 2;
 __host__ __device__ constexpr int Stages(int tokens) { return tokens == 128 ? 3 : 4; }
 __host__ __device__ constexpr int StageBytes(int tokens) { return kRowBytes + tokens * kTileDeep * 2; }
 
-// SharedBytes is what a block takes: 80 KB for 32 tokens, 96 KB for 64 and 128.
+// SharedBytes is the shared memory of a block: 80 KB for 32 tokens, 96 KB for 64 and 128.
 __host__ __device__ constexpr int SharedBytes(int tokens) { return Stages(tokens) * StageBytes(tokens); }
 
-// Product is what a kernel computes: activations of a first product with or without gates, or outputs.
+// Product is the result that a kernel computes: activations of a first product with or without gates, or outputs.
 enum Product { kGated, kPlain, kDown };
 
-// HopperTile launches one product with tiles of 64, 128 or 256 tokens where HasHopperTile: on compute capability
-// 9.0 (moe_wgmma.cu).
+// HopperTile launches one product with tiles of 64, 128 or 256 tokens if HasHopperTile: on compute capability 9.0
+// (moe_wgmma.cu).
 bool HasHopperTile();
 cudaError_t HopperTile(const MojoMoEArgs& a, const MoEWork& work, Product product, int tokens, cudaStream_t stream);
 
-// Swapped is where a piece of 16 bytes lies. Tokens are rows of 8 pieces, and so are the rows of a matrix of
-// [rows, depth]; those of [depth, rows] are 64 rows of 16 pieces. Pieces are swapped so that the eight
-// which are read at once lie in different banks; for rows of 8 it is the 128 byte swizzle of Hopper.
+// Swapped is the offset of a 16-byte piece. Tokens are rows of 8 pieces, and so are the rows of a [rows, depth] matrix;
+// the rows of a [depth, rows] matrix are 64 rows of 16 pieces. Pieces are swapped so that eight pieces read at once are
+// in different banks; for rows of 8 it is the 128 byte swizzle of Hopper.
 __device__ __forceinline__ int Swapped(int row, int piece, int pieces) {
   return (row * pieces + (piece ^ (row & 7))) * 16;
 }
@@ -46,13 +45,13 @@ struct Place {
   int first;  // place of the first choice
   int count;
 
-  // Entry reads the entry of the list of tiles that place number index of all belongs to.
+  // Entry reads the list entry of the tile that contains place number index.
   static __device__ __forceinline__ int4 Entry(const MoEWork& work, int index, int row_blocks) {
     return __ldcg(reinterpret_cast<const int4*>(work.plan.tiles + index / row_blocks));
   }
 
-  // Set finds place number index of all: blocks of an expert are its tiles one after the other for each block
-  // of rows, so that those rows come from L2. Tiles of one expert have about one size.
+  // Set finds place number index: for each block of rows, an expert's tiles run one after the other, so that they read
+  // those rows from L2. Tiles of one expert have about equal sizes.
   __device__ __forceinline__ void Set(const int4& entry, int index, int row_blocks, int tokens) {
     const MoETile tile = {entry.x, entry.y, entry.z, entry.w};
     const int tiles = (tile.count + tokens - 1) / tokens, number = index - tile.first_tile * row_blocks;
@@ -63,8 +62,8 @@ struct Place {
     count = min(share, tile.count - before);
   }
 
-  // Begin waits, and tells whether the block has a place. The second product does not wait here: the first
-  // one did before it let this one start, so the plan (and what came before it) can be read, from L2.
+  // Begin waits, and reports whether the block has a place. The second product does not wait here: the first one did
+  // before it let this one start, so the plan and earlier data can be read, from L2.
   __device__ __forceinline__ bool Begin(const MoEWork& work, int row_blocks, int tokens, Product product) {
     if (product != kDown) {
       WaitForPrevious();
@@ -81,8 +80,8 @@ struct Place {
   }
 };
 
-// Source is where a thread finds what it copies. Places of rows and tokens are counted in pieces of 16
-// bytes, and are negative where there is nothing.
+// Source is the location of the data that a thread copies. Row and token offsets are in 16-byte pieces, and negative if
+// the row or token is missing.
 template <int kTokens, Product kProduct, bool kInOut>
 struct Source {
   static constexpr int kRowCopies = kTileRows * kTileDeep / 8 / kTileThreads;
@@ -166,7 +165,7 @@ struct Source {
   }
 };
 
-// BeginTile starts the first kAhead steps, each a group. In the second product weights are on their way
+// BeginTile starts the first kAhead steps, each a group. In the second product weights are in flight
 // before it waits for the activations.
 template <int kTokens, Product kProduct, int kAhead, class Source>
 __device__ __forceinline__ void BeginTile(const Source& source, uint32_t shared) {
@@ -246,8 +245,8 @@ __device__ __forceinline__ void StoreActivated(const MojoMoEArgs& a, const MoEWo
   const size_t bias_at = place.expert * Packed(a);
 #pragma unroll
   for (int m = 0; m < kParts; ++m) {
-    // What a lane holds are two rows: a gate and its up, or both of one kind where they lie by turns.
-    // There lanes exchange, and even ones have the first row's pair then and odd ones the second's.
+    // A lane holds two rows: a gate and its up, or two of one kind if gates and ups are interleaved. In that case lanes
+    // exchange them: even lanes get the first row's pair and odd lanes the second's.
     int i0, i1 = 0;
     if (by_turns) {
       i0 = (row + m * 16 + lane / 4 % 2 * 8 + lane / 4) / 2;

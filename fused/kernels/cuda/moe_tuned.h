@@ -7,16 +7,16 @@
 
 namespace mojo {
 
-// TunedMoE chooses how the calls of one node go. Immutable after Read.
+// TunedMoE chooses configs for the calls of one node. Immutable after Read.
 class TunedMoE {
  public:
-  // Read reads the tables (moe_tables.h), keeps those of the node's format and layout, and errs where one has what the
-  // kernels lack: takes reports whether they take a call of that shape, with so many tokens, by a config. Nodes of no
-  // format that there are tables for have an empty one.
+  // Read reads the tables (moe_tables.h), and keeps those for the node's format and layout. It returns an error if the
+  // kernels lack a config: takes reports whether they take a call of a shape and number of tokens with a config. A node
+  // whose format has no tables passes an empty format.
   OrtStatus* Read(const KernelInit& init, const char* format, bool in_out,
                   const std::function<bool(const MoETableShape&, size_t tokens, const MojoMoEConfig&)>& takes);
 
-  // Choose writes into a call how it goes; takes reports whether the kernels take it so.
+  // Choose writes a config into a call; takes reports whether the kernels take it.
   void Choose(MojoMoEArgs* call, const TakesMoEConfig& takes) const;
 
  private:

@@ -130,7 +130,7 @@ __device__ __forceinline__ void Store(const MojoMoEArgs& a, const MoEWork& work,
   }
 }
 
-// BiasRow is where the bias of a group's row is, or -1 for none.
+// BiasRow is the row of a group's bias, or -1 without a bias.
 template <Product kProduct, bool kInOut>
 __device__ __forceinline__ int BiasRow(const MojoMoEArgs& a, const Place& place, int group, int row) {
   const int height = static_cast<int>(kProduct == kDown ? a.hidden : Packed(a)), inner = static_cast<int>(a.inner);
@@ -143,7 +143,7 @@ __device__ __forceinline__ int BiasRow(const MojoMoEArgs& a, const Place& place,
   return number < height ? number : -1;
 }
 
-// MultiplyPlaces multiplies and stores what is loaded, until that says that there is no more.
+// MultiplyPlaces multiplies and stores the loaded places until the loader marks the end.
 template <class T, int kTokens, Product kProduct, bool kInOut>
 __device__ __forceinline__ void MultiplyPlaces(const MojoMoEArgs& a, const MoEWork& work, char* memory) {
   typedef Form<kTokens> F;
@@ -155,7 +155,7 @@ __device__ __forceinline__ void MultiplyPlaces(const MojoMoEArgs& a, const MoEWo
     WaitForPhase(shared + F::kFullAt + ring.stage * 8, ring.parity);
     const Place place = reinterpret_cast<const Place*>(memory + F::kPlacesAt)[ring.stage];
     if (place.count == 0) return;
-    // What will be stored needs more; it comes while the sums are made.
+    // The stores need more data, which arrives during the multiplication.
     constexpr int kOwn = (kTokens + kGroup - 1) / kGroup;
     int2 own[kOwn];
     float bias[2] = {};
@@ -179,7 +179,7 @@ __device__ __forceinline__ void MultiplyPlaces(const MojoMoEArgs& a, const MoEWo
     float sum[kTokens / 8][4];
     constexpr int kFewest = kTokens == 64 ? 2 : kTokens / 16;
     MultiplyChoices<T, kTokens, kProduct, kInOut, kFewest>(place.count, shared, steps, &ring, sum);
-    // The group's chunks and choices are free once all of it is here.
+    // The group's chunks and choices are free once all of its threads are here.
     WaitForGroup<kGroup>(2 + group);
     if constexpr (kProduct == kDown) {
       int2* const choices = reinterpret_cast<int2*>(memory + F::kChoicesAt) + group * kTokens;
@@ -278,7 +278,7 @@ cudaError_t LaunchWidth(const MojoMoEArgs& a, const MoEWork& work, Product produ
 
 }  // namespace
 
-// The kernels are empty where they were compiled for another capability, or for one and later ones.
+// The kernels are empty if compiled for another capability, or for a capability and later ones.
 bool HasHopperTile() {
   if (TheDevice().capability != 90) return false;
   static const bool has = [] {

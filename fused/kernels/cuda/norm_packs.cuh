@@ -1,4 +1,4 @@
-// What the kernels that normalise packs share: their parts of a mean, and the scale.
+// Shared parts of the kernels that normalize packs: their parts of a mean, and the scale.
 #ifndef MOJO_KERNELS_CUDA_NORM_PACKS_CUH_
 #define MOJO_KERNELS_CUDA_NORM_PACKS_CUH_
 
@@ -6,8 +6,8 @@
 
 namespace mojo {
 
-// MeanParts adds the parts of the mean of the squares to one. Each is scaled before it is added: the sum of the
-// squares may overflow float32 where their mean does not.
+// MeanParts adds the parts of the mean of the squares to one. Each is scaled before it is added: the sum of the squares
+// may overflow float32 even if their mean does not.
 template <class T, int kCount>
 __device__ __forceinline__ float MeanParts(const Pack<T, kCount>& pack, float per_element, float mean) {
   float v[kCount];
@@ -17,7 +17,7 @@ __device__ __forceinline__ float MeanParts(const Pack<T, kCount>& pack, float pe
   return mean;
 }
 
-// ScaleOf is the scale of kCount numbers; where it is wider than they, it is two packs.
+// ScaleOf is the scale of kCount numbers: two packs if the scale's type is wider than theirs.
 template <class S, int kCount>
 struct ScaleOf {
   static constexpr int kPart = kCount < kPackSize<S> ? kCount : kPackSize<S>;

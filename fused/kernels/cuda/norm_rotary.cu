@@ -33,10 +33,10 @@ __device__ __forceinline__ Pack<T, kCount> Normed(const Pack<T, kCount>& pack, c
   return out;
 }
 
-// NormRotatePacks normalises and rotates; kFrom and kTo tell whether the pairs are beside each other in x and in y. S
-// is the type of the scale.
+// NormRotatePacks normalizes and rotates; kFrom and kTo are true if pairs are interleaved in x and in y. S is the type
+// of the scale.
 //
-// Registers: 64. Shared memory: none.
+// Registers: 64. No shared memory.
 template <class T, class S, bool kFrom, bool kTo, bool kPlain>
 __global__ void __launch_bounds__(kRotaryThreads, 8) NormRotatePacks(const __grid_constant__ RotaryLaunch p) {
   constexpr int kCount = kPackSize<T>;

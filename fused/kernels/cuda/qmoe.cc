@@ -36,7 +36,7 @@ void QMoEKernel::SetForm(const MoEShape& shape, const QuantizedTensors& gate_up,
   args->rounding = ToMojoRounding(attributes.activations);
 }
 
-// Format names the format that there are tables for; it is empty for others.
+// Format names the format if it has tables, or is empty.
 const char* QMoEKernel::Format() const {
   const QMoEForm& a = attributes;
   if (a.gate_up.code != a.down.code || x_type != kMojoBFloat16) return "";
@@ -67,7 +67,7 @@ OrtStatus* QMoEKernel::Init(const KernelInit& init) {
   return ReadTables(init);
 }
 
-// Nothing here looks at the ids, as in MoE: the kernels pass over one that is no expert's.
+// This does not check the ids, as in MoE: the kernels skip invalid ids.
 OrtStatus* QMoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
   QMoECall call(api, context, attributes);
   MoEShape shape;

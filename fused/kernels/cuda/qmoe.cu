@@ -1,28 +1,28 @@
 // QMoE: experts whose weights stay quantized.
 //
 // Launches: the plan, two products, the sum of each token's choices. A few choices of MXFP4 and e4m3 need no plan
-// (quantized_direct.cu). More of them go by wgmma on compute capability 9.0 (quantized_wgmma.cu), with one more launch
-// that makes its operands beside the plan. Else few choices of an expert are multiplied as they are read
-// (quantized_rows.cuh), more by tiles. quantized_config.cu chooses. What lies between the products is float32, as the
-// definition has it, but bfloat16 where x is and activations are not rounded.
+// (quantized_direct.cu). More choices use wgmma on compute capability 9.0 (quantized_wgmma.cu), with one more launch
+// that prepares operands during the plan. Otherwise few choices of an expert are multiplied as they are read
+// (quantized_rows.cuh), and more in tiles. quantized_config.cu chooses. Numbers between the products are float32, as in
+// the definition, or bfloat16 if x is and activations are not rounded.
 //
-// The floor is that of reading the codes and factors of each chosen expert once: 4.25 bits a weight of MXFP4.
+// The floor is one read of the codes and factors of each chosen expert: 4.25 bits a weight of MXFP4.
 #include "cuda/quantized_product.cuh"
 
 namespace mojo {
 namespace {
 
 constexpr int kThreads = 256;
-// Outputs of choices by wgmma that take more are rounded to bfloat16 where x is: they would not stay in L2.
+// Larger wgmma outputs of choices are rounded to bfloat16 if x is: they would not stay in L2.
 constexpr size_t kWideBytes = size_t{40} << 20;
 
-// Way is how a call goes, and where the parts of its scratch memory lie.
+// Way is a call's choice of kernels and the layout of its scratch memory.
 struct Way {
   QuantizedConfig config;
   MoEPlan plan;
   QuantizedProduct first, second;
   Prepared x, activated;
-  Operands operands[2];  // kQuantizedHopper: what the products read
+  Operands operands[2];  // kQuantizedHopper: the products' inputs
 };
 
 Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
@@ -89,7 +89,7 @@ __global__ __launch_bounds__(kThreads) void SumChoices(const __grid_constant__ M
   if (token >= a.tokens) return;
   float4 sum = make_float4(0, 0, 0, 0);
   const size_t top_k = outputs == nullptr ? 0 : a.top_k;
-  // What choices of nobody left there is loaded too, so that no load waits for an id.
+  // Loads stale outputs of invalid choices too, so that no load waits for an id.
 #pragma unroll 4
   for (size_t j = 0; j < top_k; ++j) {
     const size_t choice = token * a.top_k + j;
@@ -147,7 +147,7 @@ int MojoQMoETakes(const MojoQMoEArgs* args) {
   return has && c.split == 0 && args->gate_up.code != kMojoE4M3 && args->down.code != kMojoE4M3;
 }
 
-// x may not be known yet, and its alignment decides: enough for each way.
+// x may not be known yet, and its alignment matters: enough for any kernel.
 size_t MojoQMoEScratch(const MojoQMoEArgs* args) {
   size_t most = 0;
   for (const uintptr_t x : {uintptr_t{0}, uintptr_t{1}}) {

@@ -1,15 +1,15 @@
 // Quantized weights as operands of mma.sync.
 //
-// Rows lie in panels of 16, and 32 columns of a panel in 256 bytes, with codes of 8 bits in 512: a block. A warp
-// multiplies a unit at a time: a block of each of two panels, with tokens as columns. A lane has 16 bytes of each 256:
-// four columns of four rows with the low halves, and the columns 16 after them with the high ones. What the instruction
-// calls rows g and g + 8 are rows 4t and 4t + 1 of panel g / 4 in one multiplication, and 4t + 2 and 4t + 3 in the next
-// (t = g % 4); what it calls neighbouring columns are the lane's four. So codes become operands in the registers that
-// they are loaded into, and the factors that a lane needs are those of its own four rows.
+// Rows are in panels of 16. A block is 32 columns of a panel in 256 bytes, or 512 with 8-bit codes. A warp multiplies
+// one unit at a time: a block of each of two panels, with tokens as columns. A lane has 16 bytes of each 256: four
+// columns of four rows in the low halves, and the columns 16 further in the high halves. The instruction's rows g and g
+// + 8 are rows 4t and 4t + 1 of panel g / 4 in one multiplication, and 4t + 2 and 4t + 3 in the next (t = g % 4); its
+// adjacent columns are the lane's four. So codes become operands in the registers that they are loaded into, and a lane
+// needs only the factors of its four rows.
 //
-// Operands are the codes less their middle, which bfloat16 has exactly. Activations that it does not have are split
-// into up to three parts that add up to them. So products are exact; those of a block are added up before they are
-// multiplied with its factor, in float32 as the definition has it.
+// Operands are the codes minus their middle, which bfloat16 holds exactly. Activations that bfloat16 cannot hold are
+// split into a sum of up to three parts. So products are exact. The products of a block are summed before they are
+// multiplied by its factor, in float32 as the definition has it.
 #ifndef MOJO_KERNELS_CUDA_QUANTIZED_CUH_
 #define MOJO_KERNELS_CUDA_QUANTIZED_CUH_
 
@@ -39,8 +39,9 @@ __device__ __forceinline__ __nv_bfloat162 TimesPlus(__nv_bfloat162 a, __nv_bfloa
   return __hfma2(a, b, c);
 }
 
-// Codes<kCode>::Widen makes operands of a lane's codes of one row: out[0] and out[1] of the first four columns, out[2]
-// and out[3] of those 16 further. With 8 bits a code, high has those; else the high halves of low are them.
+// Codes<kCode>::Widen makes operands from a lane's codes of one row: out[0] and out[1] of the first four columns,
+// out[2] and out[3] of the columns 16 further. With 8-bit codes, high has the latter; else they are the high halves of
+// low.
 template <MojoCode kCode>
 struct Codes;
 
@@ -49,7 +50,7 @@ struct Codes<kMojoInt4> {
   static constexpr int kBytes = 256;  // of a block
   static constexpr int kMiddle = 8;
 
-  // Centred puts a code into the last bits of a number whose unit they are, and takes that number and 8 off it.
+  // Centred moves a code into the last bits of a number whose unit they are, and takes that number and 8 off it.
   static __device__ __forceinline__ uint32_t Centred(uint32_t v) {
     return ToWord(Plus(ToTwo<BFloat>((v & 0x000f000f) | 0x43004300), ToTwo<BFloat>(0xc308c308)));  // 128, -136
   }
@@ -88,8 +89,8 @@ struct Codes<kMojoE2M1> {
   static constexpr int kBytes = 256;
   static constexpr int kMiddle = 0;
 
-  // The bits of the number go where the wider type has its sign, the last of its exponent and the first of its
-  // mantissa; what is missing to the exponent is a factor of 2^126.
+  // The bits of the number go to the sign, the last exponent bit and the first mantissa bit of the wider type; a factor
+  // of 2^126 corrects the exponent.
   static __device__ __forceinline__ void Widen(uint32_t low, uint32_t, uint32_t (&out)[4]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -113,7 +114,7 @@ __device__ __forceinline__ float OfExponent(uint32_t e) {
   return __uint_as_float(e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23);
 }
 
-// NumberOfE2M1 is the number that a code of 4 bits is.
+// NumberOfE2M1 is the number of a 4-bit code.
 __device__ __forceinline__ float NumberOfE2M1(uint32_t code) {
   const uint32_t size = code & 7;
   const float number =
@@ -129,7 +130,7 @@ __device__ __forceinline__ uint32_t Widened(uint32_t codes, int half, uint32_t f
   return ToWord(Times(ToTwo<BFloat>(spread & 0x81c081c0), ToTwo<BFloat>(factor)));
 }
 
-// kGreat are the bits of exponents above which the factor is no number of bfloat16.
+// kGreat are the exponent bits above which bfloat16 cannot hold the factor.
 constexpr uint32_t kGreat = 0x80808080;
 
 // FactorsOf is 2^(e - 127) times 2^126 of a few rows, each in both halves; exponents is a byte e of each, up to 128.
@@ -141,8 +142,8 @@ __device__ __forceinline__ void FactorsOf(uint32_t exponents, uint32_t (&factors
   }
 }
 
-// Widen makes operands of half a unit: its first 16 columns lie in the lower halves of bytes. codes are those of four
-// rows, and of them a byte further.
+// Widen makes operands of half a unit: its first 16 columns are in the lower halves of bytes. codes are the codes of
+// four rows, and further has the same a byte further.
 __device__ __forceinline__ void Widen(const uint32_t (&codes)[4], const uint32_t (&further)[4], int half,
                                       const uint32_t (&factors)[4], uint32_t (&out)[2][4]) {
 #pragma unroll
@@ -152,12 +153,12 @@ __device__ __forceinline__ void Widen(const uint32_t (&codes)[4], const uint32_t
   }
 }
 
-// FactorBytes is what one factor takes.
+// FactorBytes is the size of one factor.
 __host__ __device__ __forceinline__ int FactorBytes(MojoScales kind) {
   return kind == kMojoFloatScales ? 4 : kind == kMojoHalfScales ? 2 : 1;
 }
 
-// Factors makes the factors of four rows of what was loaded: four numbers, and with two levels four halves of super.
+// Factors makes the factors of four rows from loaded data: four numbers, and with two levels four halves of super.
 __device__ __forceinline__ void Factors(MojoScales kind, const char* loaded, const char* super, float (&out)[4]) {
   if (kind == kMojoFloatScales) {
     const float4 v = *reinterpret_cast<const float4*>(loaded);
@@ -178,8 +179,8 @@ __device__ __forceinline__ void Factors(MojoScales kind, const char* loaded, con
   }
 }
 
-// Part is v with the 8 bits of its significand that bfloat16 has, and Rest what that leaves out. A number of float32
-// is the sum of three parts of rests, one of float16 or of 16 bits of two.
+// Part is v with the 8 significand bits that bfloat16 holds, and Rest is the remainder. A float32 number is the sum of
+// three parts of successive rests; a float16 number or a 16-bit integer is the sum of two.
 __device__ __forceinline__ float Part(float v) { return __uint_as_float(__float_as_uint(v) & 0xffff0000u); }
 __device__ __forceinline__ float Rest(float v) {
   const float part = Part(v);
@@ -208,14 +209,14 @@ __device__ __forceinline__ float RoundBlock(float greatest, MojoRounding roundin
   return greatest / limit;
 }
 
-// FactorOfBlock is what activations of a block are multiplied with before they are rounded to e4m3, and EightBits two
-// of them, rounded. What they stand for is greatest / 448 times that.
+// FactorOfBlock scales the activations of a block before they are rounded to e4m3, and EightBits rounds two of them.
+// The rounded numbers represent greatest / 448 times their value.
 __device__ __forceinline__ float FactorOfBlock(float greatest) { return greatest < 0x1p-100f ? 0 : 448.0f / greatest; }
 __device__ __forceinline__ uint16_t EightBits(float a, float b) {
   return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE, __NV_E4M3);
 }
 
-// QuantizedForm is weights as the kernels read them, and what they need to know of activations.
+// QuantizedForm is the kernels' layout of weights, and the properties of activations that they need.
 struct QuantizedForm {
   const char *codes, *scale, *minus, *super_scale, *super_minus;
   MojoCode code;
@@ -224,7 +225,7 @@ struct QuantizedForm {
   int units;    // blocks of 32 columns
   int fine;     // factors are of 16 columns
   int summed;   // sums of activations take part
-  float shift;  // the middle of the codes less the one that stands for 0
+  float shift;  // the middle of the codes minus the code of 0
 
   // FactorsAt and SuperAt are the first byte of four rows' factors, from row on; block counts 32 columns.
   __device__ __forceinline__ size_t FactorsAt(size_t panel, int block, int row) const {
@@ -236,7 +237,7 @@ struct QuantizedForm {
   }
 };
 
-// AreAligned tells whether the arrays are as MojoQuantizedWeights says.
+// AreAligned reports whether the arrays have the alignment that MojoQuantizedWeights states.
 inline bool AreAligned(const MojoQuantizedWeights& w) {
   return Aligned(w.codes, 16) && Aligned(w.scale, 16) && Aligned(w.minus, 16) && Aligned(w.super_scale, 16) &&
          Aligned(w.super_minus, 16);
@@ -260,13 +261,13 @@ inline QuantizedForm ToForm(const MojoQuantizedWeights& w) {
   return f;
 }
 
-// Slot is where, in a stage of a ring in shared memory, a thread keeps what it loaded of a unit. Each thread reads what
-// it copied itself, so that nobody waits for another.
+// Slot is the place, in a stage of a shared memory ring, of a thread's loaded part of a unit. Each thread reads only
+// the data that it copied itself, so threads do not wait for each other.
 struct Slot {
   int scale, minus, super_scale, super_minus, x, bytes;  // offsets, in a stage; codes come first
 };
 
-// LaySlots divides a stage; x_bytes is what a thread keeps of activations.
+// LaySlots divides a stage; x_bytes is a thread's bytes of activations.
 inline Slot LaySlots(const QuantizedForm& f, int threads, int x_bytes) {
   const int factors = 4 * FactorBytes(f.scales) << f.fine;
   const bool twofold = f.scales == kMojoTwofoldScales;
@@ -281,7 +282,7 @@ inline Slot LaySlots(const QuantizedForm& f, int threads, int x_bytes) {
   return s;
 }
 
-// CopyFactors copies those of four rows, and of both halves of a block where they are fine.
+// CopyFactors copies the factors of four rows, and of both halves of a block if the factors are fine.
 __device__ __forceinline__ void CopyFactors(const QuantizedForm& f, char* to, const char* from) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -298,7 +299,7 @@ __device__ __forceinline__ void CopyFactors(const QuantizedForm& f, char* to, co
   }
 }
 
-// Reader is a lane's way through the units of two panels.
+// Reader walks a lane through the units of two panels.
 struct Reader {
   const char* codes;    // of block 0
   size_t scale, super;  // the bytes of block 0
@@ -335,7 +336,7 @@ struct Reader {
 struct Unit {
   uint32_t low[2][4], high[2][4];  // operands of rows 4t and 4t + 1, and of 4t + 2 and 4t + 3
   float factor[4];                 // of four rows
-  float offset[4];                 // what sums of activations are multiplied with
+  float offset[4];                 // multiplies sums of activations
 
   template <MojoCode kCode>
   __device__ __forceinline__ void Widen(const uint4& first, const uint4& last) {
@@ -381,8 +382,8 @@ struct Unit {
   }
 
   // Add adds the products with the parts of eight tokens, and with sums of two of them: sum is of rows 4t to 4t + 3 and
-  // the lane's two tokens. parts are of the columns as Widen's out. steps are what the integers of the tokens stand
-  // for.
+  // the lane's two tokens. parts have the same columns as Widen's out. steps are the values of one unit of the tokens'
+  // integers.
   template <int kMost>
   __device__ __forceinline__ void Add(const uint32_t (&parts)[kMost][4], int count, bool fine, bool rounded,
                                       bool summed, const float (&steps)[2], const float (&sums)[2],

@@ -1,4 +1,4 @@
-// Quantized weights, from what the runtime hands to what the kernels take.
+// Quantized weights: converts the runtime's data to kernel arguments.
 #ifndef MOJO_KERNELS_CUDA_QUANTIZED_H_
 #define MOJO_KERNELS_CUDA_QUANTIZED_H_
 
@@ -7,14 +7,14 @@
 
 namespace mojo {
 
-// SetWeights puts tensors that are known to fit their attributes together.
+// SetWeights combines tensors already checked against their attributes.
 void SetWeights(const QuantizedAttributes& attributes, const QuantizedTensors& tensors, MojoQuantizedWeights* weights);
 
-// CheckCode errs for a code that the kernels do not multiply with such activations; packing is that of experts.
+// CheckCode returns an error for a code that the kernels cannot multiply by such activations; packing is the experts'.
 OrtStatus* CheckCode(const Api& api, const OpDef& def, Code code, Activations activations,
                      MojoPacking packing = kMojoHalves);
 
-// ToMojoRounding translates what activations are rounded to.
+// ToMojoRounding translates the type that activations are rounded to.
 MojoRounding ToMojoRounding(Activations activations);
 
 }  // namespace mojo

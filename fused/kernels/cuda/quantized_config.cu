@@ -1,4 +1,4 @@
-// Which way products of quantized weights go, and with which tiles: from shapes and types alone, as measured on an H100
+// Chooses kernels and tiles for products of quantized weights, only from shapes and types, as measured on an H100
 // (docs/benchmarks/gpu.md).
 #include "cuda/quantized_product.cuh"
 
@@ -8,8 +8,8 @@ namespace {
 constexpr size_t kFewRows = 8, kSomeRows = 64;  // of Linear
 constexpr size_t kFewChoices = 8;               // of an expert, on average
 
-// HopperTile is the tile of QuantizedHopper where so many rows of activations share a matrix on average. Wide ones are
-// for weights that would be read twice, where there are still places for all of the device.
+// HopperTile is the tile of QuantizedHopper for matrices with this average number of activation rows. Wide tiles avoid
+// reading weights twice, if there are still enough places to fill the device.
 int HopperTile(const QuantizedProduct& p, size_t average) {
   if (p.weights.code != kMojoE4M3) return average <= 8 ? 16 : average <= 16 ? 32 : 128;
   const size_t places = DivideUp(p.rows, 128) * DivideUp(p.weights.n, 256);

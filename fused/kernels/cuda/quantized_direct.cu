@@ -1,18 +1,16 @@
-// Products of MXFP4 and e4m3 with a few rows of activations: the time is that of reading the weights once, 4.25 and 8
-// bits each.
+// Products of MXFP4 and e4m3 with a few rows of activations: the time is one read of the weights, 4.25 and 8 bits each.
 //
-// Weights go from memory into registers, as operands of mma.sync, and nothing is launched before: a block finds the
-// choices of its expert among the few ids, and widens or rounds activations for itself. It has 32 rows of weights and
-// up to eight tokens; its warps share the columns. Weights of the second product are on their way before it waits for
-// the first one.
+// Weights go from memory into registers as operands of mma.sync. It needs no other launch: a block finds the choices
+// of its expert among the few ids, and widens or rounds activations itself. It has 32 rows of weights and up to eight
+// tokens; its warps share the columns. Weights of the second product are in flight before it waits for the first one.
 #include "cuda/quantized_product.cuh"
 
 namespace mojo {
 namespace {
 
 constexpr size_t kMostChoices = 64;
-// Warps of a block at most, and of those that run at once on a multiprocessor: with 128 and 64 registers a thread, on
-// compute capability 10.0 80 where 64 would spill.
+// The most warps of a block, and of a multiprocessor at once: with 128 and 64 registers a thread, or 80 on compute
+// capability 10.0, on which 64 would spill.
 template <bool kEightBits>
 constexpr int kMostWarps = kEightBits ? 16 : 8;
 template <bool kEightBits>
@@ -21,7 +19,7 @@ constexpr int kWarps = kEightBits ? 16 : 24;
 #else
 constexpr int kWarps = kEightBits ? 16 : 32;
 #endif
-constexpr int kAhead = 3;              // steps of e2m1 that are on their way
+constexpr int kAhead = 3;              // steps of e2m1 that are in flight
 constexpr int kRows = 2 * kPanelRows;  // of a block
 constexpr int kSums = 8;               // of a lane
 
@@ -31,13 +29,13 @@ __device__ __forceinline__ uint32_t LoadWord(const void* p) {
   return v;
 }
 
-// Taken is what a block multiplies: up to kFewTokens choices of an expert, or rows of x.
+// Taken is the share of a block: up to kFewTokens choices of an expert, or rows of x.
 template <QuantizedKind kKind>
 struct Taken {
   int expert = 0, count = 0;
   uint64_t choices = 0;  // the first of them is the block's own
 
-  // count stays 0 where another block has the choice, or nobody.
+  // count stays 0 if another block has the choice or its id is invalid.
   __device__ __forceinline__ explicit Taken(const QuantizedProduct& p) {
     if (kKind == kQuantizedLinear) {
       count = static_cast<int>(p.rows);
@@ -74,15 +72,15 @@ struct DirectCall {
   int warp_bits;  // a block has 1 << warp_bits warps
 };
 
-// Lines are where a lane's four rows of weights begin, and its token, from the warp's first step on: a step is 32
-// columns of e2m1 or 128 of e4m3.
+// Lines are the addresses of a lane's four rows of weights and of its token, from the warp's first step on: a step is
+// 32 columns of e2m1 or 128 of e4m3.
 struct Lines {
   const char *codes, *scale, *x;
   int steps;
 };
 
-// AddE2M1 adds the products of the warp's columns with weights of e2m1, and returns bits of their powers. wait comes
-// before activations are read. kAny: powers may be such as bfloat16 lacks. kSteps are on their way.
+// AddE2M1 adds the products of the warp's columns with e2m1 weights, and returns the bits of their powers. It calls
+// wait before it reads activations. kAny: powers may be too large for bfloat16. kSteps are in flight.
 template <int kSteps, bool kAny, class Wait>
 __device__ __forceinline__ uint32_t AddE2M1(Lines at, const Wait& wait, float (&sum)[2][4]) {
   uint4 codes[kSteps];
@@ -153,7 +151,7 @@ __device__ __forceinline__ void MultiplyE4M3(float (&sum)[4], const uint32_t (&a
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// AddE4M3 does the same with weights of e4m3, and rounds activations of type T. There is a step at least.
+// AddE4M3 does the same with weights of e4m3, and rounds activations of type T. It needs at least one step.
 template <class T, class Wait>
 __device__ __forceinline__ void AddE4M3(Lines at, const Wait& wait, float (&sum)[2][4]) {
   const int lane = threadIdx.x % 32;
@@ -216,8 +214,8 @@ __device__ __forceinline__ void AddE4M3(Lines at, const Wait& wait, float (&sum)
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
-// StoreActivated and StoreProducts store what the block has, [warp][number of a lane][lane] in sums: rows of pair
-// number blockIdx.x.
+// StoreActivated and StoreProducts store the block's sums, [warp][number of a lane][lane], for rows of pair number
+// blockIdx.x.
 __device__ __forceinline__ float Total(const float* sums, int row, int token) {
   const float* const of = sums + (row % 4 * 2 + token % 2) * 32 + row / 4 * 4 + token / 2;
   float total = 0;
@@ -268,7 +266,7 @@ template <bool kEightBits, class T, QuantizedKind kKind>
 __global__ void __launch_bounds__(32 * kMostWarps<kEightBits>, kWarps<kEightBits> / kMostWarps<kEightBits>)
     MultiplyDirect(const __grid_constant__ DirectCall a) {
   extern __shared__ float sums[];
-  // Ids and weights were there before the first product began; its results are waited for as late as can be.
+  // Ids and weights existed before the first product began; the wait for its results comes as late as possible.
   if (kKind != kQuantizedOutputs) {
     WaitForPrevious();
     LetNextStart();
@@ -319,7 +317,7 @@ __global__ void __launch_bounds__(32 * kMostWarps<kEightBits>, kWarps<kEightBits
 template <bool kEightBits, class T, QuantizedKind kKind>
 cudaError_t Run(DirectCall a, unsigned pairs, cudaStream_t stream) {
   const unsigned groups = kKind == kQuantizedLinear ? 1 : static_cast<unsigned>(a.p.moe.tokens * a.p.moe.top_k);
-  // Where there are blocks enough, they have fewer warps.
+  // With enough blocks, each has fewer warps.
   const unsigned most = static_cast<unsigned>(kWarps<kEightBits> * TheDevice().multiprocessors);
   const int steps = a.units / (kEightBits ? 4 : 1);
   for (int warps = kMostWarps<kEightBits>; warps > 1; warps /= 2) ++a.warp_bits;

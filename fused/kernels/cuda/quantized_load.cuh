@@ -1,13 +1,13 @@
-// How quantized weights and activations come into shared memory on compute capability 9.0.
+// How quantized weights and activations get into shared memory on compute capability 9.0.
 //
-// A place is 16 panels of a matrix and up to kTokens rows of activations, and a stage of it some columns of both, in a
-// ring as for MoE (moe_load.cuh). Panels are copied as they lie, in a box that one thread asks for; activations are
-// gathered in pieces of 16 bytes, in the 128 byte swizzle. A place's first stage brings the place itself, and one
-// without tokens says that there is no more.
+// A place is 16 panels of a matrix and up to kTokens rows of activations. A stage is some columns of both, in a ring as
+// for MoE (moe_load.cuh). Panels are copied unchanged, in a box that one thread requests; activations are gathered in
+// 16-byte pieces, in the 128-byte swizzle. A place's first stage also carries the place; a place without tokens marks
+// the end.
 //
-// Blocks take places as they get through them, so that tiles of the same rows begin at about the same time, and those
-// come from L2. Where there are too few for the device, the blocks of a cluster share the columns of one place instead,
-// and that is all they have.
+// Blocks take places as they finish them, so that tiles of the same rows begin at about the same time and read them
+// from L2. If there are too few places for the device, the blocks of a cluster share the columns of a single place
+// instead.
 #ifndef MOJO_KERNELS_CUDA_QUANTIZED_LOAD_CUH_
 #define MOJO_KERNELS_CUDA_QUANTIZED_LOAD_CUH_
 
@@ -52,15 +52,15 @@ struct Layout {
   static_assert(kBytes <= (kBlocks == 3 ? 75 : kBlocks == 2 ? 113 : 227) * 1024, "shared memory");
 };
 
-// Sums are what a lane adds up: of each operand 8 * kTokens columns.
+// Sums are a lane's accumulators: 8 * kTokens columns of each operand.
 template <bool kEightBits, int kTokens>
 using Sums = float[Layout<kEightBits, kTokens>::kOperands][kTokens / 8][4];
 
-// HopperCall is what the kernels need to know of a product.
+// HopperCall is the kernels' parameters for a product.
 struct HopperCall {
   QuantizedProduct p;
-  Operands x;   // what it reads
-  Operands to;  // kQuantizedGateUp: what it writes
+  Operands x;   // the input
+  Operands to;  // kQuantizedGateUp: the output
   int units;    // blocks of 32 columns
   int panels;   // of a matrix
   int row_blocks, split;
@@ -70,14 +70,14 @@ struct HopperCall {
   CUtensorMap codes, scales;
 };
 
-// SwappedColumn is where PrepareOperands puts a column of bfloat16: the four that a lane widens of a block are the
-// first and third, and the second and fourth, of what it multiplies.
+// SwappedColumn is the position at which PrepareOperands puts a bfloat16 column: of a block's four columns that a lane
+// widens, the first and third become adjacent, and the second and fourth.
 __device__ __forceinline__ int SwappedColumn(int column) {
   return (column & ~15) + column % 16 / 4 * 2 + column % 2 * 8 + column % 4 / 2;
 }
 
-// PanelOf is the panel of a matrix that slot number s of a place holds, or -1. In halves a warp has a panel of gates
-// and the one of their ups.
+// PanelOf is the panel of a matrix that slot number s of a place holds, or -1. In halves, a warp has a panel of gates
+// and the panel of their ups.
 __device__ __forceinline__ int PanelOf(const HopperCall& a, int row_block, int s) {
   const int half = a.panels / 2,
             panel = a.halves ? row_block * (kPlacePanels / 2) + s / 2 : row_block * kPlacePanels + s;
@@ -100,7 +100,7 @@ struct LaneRows {
   __device__ __forceinline__ int Slot() const { return pair * 2 + last; }
 };
 
-// CountPlaces is how many places there are; EntryOf is what of the plan belongs to one, and PlaceOf the place itself.
+// CountPlaces is the number of places; EntryOf is a place's entry of the plan, and PlaceOf the place itself.
 template <int kTokens>
 __device__ __forceinline__ int CountPlaces(const HopperCall& a) {
   if (a.p.kind == kQuantizedLinear) return static_cast<int>(a.p.rows + kTokens - 1) / kTokens * a.row_blocks;
@@ -130,8 +130,8 @@ struct Span {
   }
 };
 
-// CopyPieces starts the copies of a token's pieces, one of each step, where is: number piece of those from base on, and
-// those 128 bytes further. Beyond left bytes they are zero. It is few instructions, since each is one less for the
+// CopyPieces starts the copies of a token's pieces, one of each step, if `is` is true: number piece from base on, and
+// every 128 bytes further. Bytes past left are zeroed. It is few instructions, since each one takes time from the
 // threads that multiply.
 template <int kSteps, int kTokenBytes>
 __device__ __forceinline__ void CopyPieces(uint32_t to, const char* base, uint32_t piece, int left, bool is) {
@@ -174,8 +174,8 @@ __device__ __forceinline__ void CopyPanels(const HopperCall& a, const Place& pla
     CopyBox(stage + L::kScalesAt, &a.scales, full, k * (L::kUnits * 2), panel, 0, place.expert, 0, a.stay);
 }
 
-// LoadPlaces loads what the block multiplies, by all threads that load. Weights of the second product's first stages
-// are on their way before it waits for what the first one stores.
+// LoadPlaces loads the block's places, with all loading threads. Weights of the second product's first stages are in
+// flight before it waits for the results of the first one.
 template <bool kEightBits, int kTokens, QuantizedKind kKind>
 __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
   typedef Layout<kEightBits, kTokens> L;
@@ -208,8 +208,8 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
       LetNextStart();
       waited = true;
     }
-    // Of the last line those beyond the tile's tokens are the last one once more: nobody reads their sums.
-    uint32_t from[kCopies];  // where its tokens begin, in pieces of 16 bytes
+    // In the last line, slots past the tile's tokens repeat the last token; their sums are unused.
+    uint32_t from[kCopies];  // token offsets, in pieces of 16 bytes
     const auto row_of = [&](int i) {
       const int at = place.first + min(i, place.count - 1);
       return kKind == kQuantizedGateUp ? __ldcg(a.p.plan.choice + at) / static_cast<int>(a.p.moe.top_k) : at;
@@ -218,7 +218,7 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
     for (int i = 0; i < kCopies; ++i) {
       from[i] = static_cast<uint32_t>(row_of(n / 8 + kLines * i)) * (line / 16) + n % 8;
     }
-    // e4m3: where the factors begin of this thread's token. The last threads have a panel's, too.
+    // e4m3: the start of the factors of this thread's token. The last threads also have a panel's factors.
     constexpr int kScaledPanels = L::kLoaders - kPlacePanels;
     uint32_t step_of = 0;
     if (kEightBits && n < kTokens) step_of = static_cast<uint32_t>(row_of(n)) * (a.units / 4);
@@ -238,7 +238,7 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
       if (kEightBits && n < kTokens) CopyFactor(scales + (kPlacePanels + n) * 4, a.x.steps, step_of + k);
       if (kEightBits && n >= kScaledPanels) {
         int slot = n - kScaledPanels;
-        asm volatile("" : "+r"(slot));  // what comes of it is in no register from stage to stage
+        asm volatile("" : "+r"(slot));  // keeps derived values out of registers between stages
         const int panel = max(PanelOf(a, place.row_block, slot), 0);
         CopyFactor(scales + slot * 4, a.p.weights.scale,
                    static_cast<uint32_t>(place.expert * a.panels + panel) * (a.units / 4) + k);

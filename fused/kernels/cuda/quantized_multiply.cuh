@@ -1,11 +1,10 @@
 // The multiplication of quantized weights and activations on compute capability 9.0.
 //
 // Weights are the left operand, from registers, and tokens the right one, from shared memory. Two warpgroups multiply
-// 128 rows each, as two operands of 64: what wgmma calls rows g and g + 8 of a warp's 16 are rows 4t and 4t + 1 of
-// panel g / 4 in the first, and 4t + 2 and 4t + 3 in the second (t = g % 4). Codes of e4m3 are operands as they lie in
-// panels; those of e2m1 are widened to bfloat16, which has them times their block's power of two exactly, so that sums
-// of all columns stay in wgmma's registers. Sums of 128 columns of e4m3 are multiplied with their two scales in
-// float32.
+// 128 rows each, as two operands of 64: wgmma's rows g and g + 8 of a warp's 16 are rows 4t and 4t + 1 of panel g / 4
+// in the first, and 4t + 2 and 4t + 3 in the second (t = g % 4). e4m3 codes are operands as stored. e2m1 codes are
+// widened to bfloat16, which holds them times their block's power of two exactly, so that sums of all columns stay in
+// wgmma's registers. Sums of 128 columns of e4m3 are multiplied with their two scales in float32.
 #ifndef MOJO_KERNELS_CUDA_QUANTIZED_MULTIPLY_CUH_
 #define MOJO_KERNELS_CUDA_QUANTIZED_MULTIPLY_CUH_
 
@@ -34,7 +33,7 @@ __device__ __forceinline__ uint32_t LoadShared(uint32_t address) {
   return v;
 }
 
-// StageReader is where a lane finds what it multiplies in a stage.
+// StageReader is the location of a lane's operands in a stage.
 template <bool kEightBits, int kTokens>
 struct StageReader {
   typedef Layout<kEightBits, kTokens> L;
@@ -48,7 +47,7 @@ struct StageReader {
   }
 };
 
-// Quantized is what a lane multiplies of a unit of e2m1: codes of 2 * kOperands rows, and a byte of their powers each.
+// Quantized is a lane's part of an e2m1 unit: codes of 2 * kOperands rows, and a byte of powers for each.
 template <int kOperands>
 struct Quantized {
   uint32_t codes[2 * kOperands], powers;
@@ -68,8 +67,8 @@ struct Quantized {
 // MultiplySteps multiplies a place of at most 8 * kColumns tokens with weights of e2m1, from the ring's stage on, and
 // frees its stages.
 //
-// A turn widens two operands, 16 deep each: both of a half of a unit, or one of both halves. Meanwhile the tensor cores
-// multiply those of the turn before.
+// Each step widens two operands of depth 16: both operands of half a unit, or one operand of both halves. Meanwhile the
+// tensor cores multiply the operands of the step before.
 template <int kTokens, int kColumns>
 __device__ __forceinline__ uint32_t MultiplySteps(const HopperCall& a, const Span<Layout<false, kTokens>::kUnits>& span,
                                                   uint32_t shared, Ring<Layout<false, kTokens>::kStages>* ring,
@@ -236,7 +235,7 @@ __device__ __forceinline__ void MultiplyEights(const HopperCall& a, const Span<L
   }
 }
 
-// MultiplyGreat computes the sums of weights with powers above 2^127 times those of e2m1 that bfloat16 lacks, slowly.
+// MultiplyGreat computes, slowly, the sums for weights whose powers above 2^127 do not fit bfloat16.
 template <int kTokens>
 __device__ __forceinline__ void MultiplyGreat(const HopperCall& a, const Span<Layout<false, kTokens>::kUnits>& span,
                                               const Place& place, Sums<false, kTokens>& sum) {
@@ -272,21 +271,21 @@ __device__ __forceinline__ void MultiplyGreat(const HopperCall& a, const Span<La
         total[r] += part * OfExponent(exponents[r]);
       }
     }
-    // In local memory, where a number that is not known before is no hindrance.
+    // In local memory, which can be indexed at run time.
 #pragma unroll 1
     for (int r = 0; r < kRows; ++r) sum[r / 2][i / 2][r % 2 * 2 + i % 2] = total[r];
   }
 }
 
-// CallGreat is the same out of line, where that leaves a multiplication by warpgroups as it is.
+// CallGreat is the same out of line, for kernels whose warpgroup multiplication that does not disturb.
 template <int kTokens>
 __device__ __noinline__ void CallGreat(const HopperCall& a, const Span<Layout<false, kTokens>::kUnits>& span,
                                        const Place& place, Sums<false, kTokens>& sum) {
   MultiplyGreat<kTokens>(a, span, place, sum);
 }
 
-// MultiplyPlace multiplies a place by as few columns as hold its tokens, of those that there is code for: of e2m1 from
-// kColumns on.
+// MultiplyPlace multiplies a place with the fewest columns that hold its tokens, among the compiled widths: for e2m1
+// from kColumns on.
 template <bool kEightBits, int kTokens, int kColumns>
 __device__ __forceinline__ void MultiplyPlace(const HopperCall& a,
                                               const Span<Layout<kEightBits, kTokens>::kUnits>& span, const Place& place,
@@ -322,7 +321,7 @@ __device__ __forceinline__ void MultiplyPlace(const HopperCall& a,
   }
 }
 
-// AddUp adds what the blocks of a cluster have, in the first one. Their stages are free: they have one place alone.
+// AddUp sums the results of a cluster's blocks in the first block. Their stages are free: a cluster has only one place.
 template <bool kEightBits, int kTokens>
 __device__ __forceinline__ void AddUp(int split, int count, char* memory, Sums<kEightBits, kTokens>& sum) {
   constexpr int kThreads = Layout<kEightBits, kTokens>::kMultipliers,

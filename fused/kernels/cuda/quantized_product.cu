@@ -16,7 +16,7 @@ constexpr int kTileWarps = 4;
 constexpr int kTileStages = 3;
 constexpr int kTileUnits = 2;  // of a stage
 
-// Form is what the kernels need to know of a call besides.
+// Form is the kernels' other parameters of a call.
 struct Form {
   RowsCall call;
   size_t panels;  // of one expert
@@ -32,13 +32,13 @@ Form FormOf(const QuantizedProduct& p) {
   return f;
 }
 
-// QuantizedPlace is which tokens a block multiplies with which weights.
+// QuantizedPlace is the tokens and weights that a block multiplies.
 struct QuantizedPlace {
   int expert;
   size_t first;  // row of x, or place of a choice
   int count;
 
-  // Find returns false where there is nothing to do.
+  // Find returns false without work.
   __device__ __forceinline__ bool Find(const QuantizedProduct& p, unsigned index, int tokens) {
     expert = 0;
     if (p.kind == kQuantizedLinear) {
@@ -169,8 +169,8 @@ __global__ __launch_bounds__(256) void PrepareRows(const __grid_constant__ Quant
   }
 }
 
-// Swizzled is where a piece of 16 bytes of a row of 128 lies: eight bytes of four rows beside each other are in
-// different banks.
+// Swizzled is the offset of a 16-byte piece in a row of 128 bytes: eight bytes of four adjacent rows are in different
+// banks.
 __device__ __forceinline__ int Swizzled(int row, int piece) { return row * 128 + (piece ^ (row & 3) << 1) * 16; }
 
 // MultiplyMany: a block multiplies a pair of panels for each of its warps with up to kTileTokens tokens.
@@ -274,7 +274,7 @@ __global__ __launch_bounds__(32 * kTileWarps,
   }
   WaitForGroups<0>();
   __syncthreads();
-  // Each warp's results lie by themselves.
+  // Each warp's results are separate.
   float* const out = reinterpret_cast<float*>(memory) + warp * kTileTokens * (kPairRows + 1);
 #pragma unroll
   for (int i = 0; i < 8 * kTiles; ++i) {
@@ -285,20 +285,20 @@ __global__ __launch_bounds__(32 * kTileWarps,
   if (pair < pairs) StorePair(p, place, pair, out, lane, 32);
 }
 
-// Pairs is how many pairs of panels a product has.
+// Pairs is the number of panel pairs of a product.
 size_t Pairs(const QuantizedProduct& p) {
   const size_t panels = DivideUp(p.weights.n, kPanelRows);
   return p.kind == kQuantizedGateUp && p.moe.packing == kMojoHalves ? panels / 2 : DivideUp(panels, 2);
 }
 
-// Groups is how many tiles of tokens there may be.
+// Groups is the most tiles of tokens.
 size_t Groups(const QuantizedProduct& p, size_t tokens) {
   if (p.kind == kQuantizedLinear) return DivideUp(p.rows, tokens);
   return MostTiles(p.moe.tokens * p.moe.top_k, p.moe.experts, tokens);
 }
 
-// Allow lets a kernel's launches have all the shared memory that there is. A limit as one launch needs it could be set
-// down again, by another thread for another one, before that launch.
+// Allow lets a kernel's launches use all available shared memory. Another thread could lower a limit set for one launch
+// before that launch starts.
 template <class Kernel>
 cudaError_t Allow(Kernel kernel) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, TheDevice().shared_bytes);
@@ -306,7 +306,7 @@ cudaError_t Allow(Kernel kernel) {
 
 template <int kTiles, bool kPlain>
 cudaError_t Few(const QuantizedProduct& p, Form f, cudaStream_t stream) {
-  // Where there are many blocks, more of them with fewer warps run at once.
+  // With many blocks, fewer warps each let more blocks run at once.
   const size_t pairs = Pairs(p), groups = Groups(p, 8 * kTiles);
   int warps = kTiles == 1 ? kFewWarps : kSomeWarps;
   if (kTiles == 1 && pairs * groups > static_cast<size_t>(TheDevice().multiprocessors)) warps /= 2;

@@ -1,4 +1,4 @@
-// Products of quantized weights, for the ops that have them (quantized_product.cu).
+// Products of quantized weights, for several ops (quantized_product.cu).
 #ifndef MOJO_KERNELS_CUDA_QUANTIZED_PRODUCT_CUH_
 #define MOJO_KERNELS_CUDA_QUANTIZED_PRODUCT_CUH_
 
@@ -8,11 +8,11 @@
 
 namespace mojo {
 
-// QuantizedKind is what becomes of a product.
+// QuantizedKind is the use of a product.
 enum QuantizedKind {
   kQuantizedLinear,   // of all rows of x, plus bias: y
   kQuantizedGateUp,   // of the choices of experts, activated: by place
-  kQuantizedOutputs,  // of what is activated, plus bias, times the tokens' weights: float32 by choice
+  kQuantizedOutputs,  // of activations, plus bias, times the tokens' weights: float32 by choice
 };
 
 // QuantizedWay is the kernels that multiply.
@@ -23,12 +23,12 @@ enum QuantizedWay {
   kQuantizedTiles,   // of many: QuantizedTiles
 };
 
-// QuantizedConfig is what can be chosen of a product or of both of experts: whatever takes them is right, and more or
-// less fast. ConfigOfExperts and ConfigOfLinear choose (quantized_config.cu).
+// QuantizedConfig is the choice of kernels for a product, or for both products of experts. Every accepted config is
+// correct; only its speed differs. ConfigOfExperts and ConfigOfLinear choose (quantized_config.cu).
 struct QuantizedConfig {
   QuantizedWay way;
   int tokens;  // of a tile. kQuantizedHopper: 16, 32 or 128 with MXFP4, 64 or 128 with e4m3
-  int split;   // kQuantizedHopper: 1, 2, 4 or 8 blocks that share the columns of a place; 0: what balances the device
+  int split;   // kQuantizedHopper: 1, 2, 4 or 8 blocks share the columns of a place; 0 balances the device
 };
 
 // Prepared is activations as tiles take them: their parts as matrices, and by block of 32 columns the rows' steps, and
@@ -40,7 +40,7 @@ struct Prepared {
   int stride;  // of steps and sums: rows, up to a multiple of kTileTokens
 };
 
-// Tokens of a block, on the ways of few rows and of many.
+// Tokens of a block, for the kernels of few rows and of many.
 constexpr int kFewTokens = 8, kSomeTokens = 32, kTileTokens = 64;
 
 // PutNumber rounds v to element i of a tensor of one of the types.
@@ -72,38 +72,38 @@ struct QuantizedProduct {
 QuantizedConfig ConfigOfExperts(const QuantizedProduct& first, const QuantizedProduct& second);
 QuantizedConfig ConfigOfLinear(const QuantizedProduct& p);
 
-// QuantizedRows launches the way of few rows, with kFewTokens at once, or with kSomeTokens where the kernels have that
-// (of bfloat16, not rounded) and kind is kQuantizedLinear; x is aligned to 16 bytes.
+// QuantizedRows launches the kernels for few rows, with kFewTokens at once, or kSomeTokens if the kernels have that
+// (for bfloat16, not rounded) and kind is kQuantizedLinear; x is aligned to 16 bytes.
 cudaError_t QuantizedRows(const QuantizedProduct& p, int tokens, cudaStream_t stream);
 
-// DirectTakes reports whether QuantizedDirect has a product: of up to kFewTokens rows, or so many choices of experts as
-// are found without a plan. There results of kQuantizedGateUp and activations of kQuantizedOutputs lie by choice.
+// DirectTakes reports whether QuantizedDirect takes a product: up to kFewTokens rows, or few enough choices of experts
+// to find without a plan. Then results of kQuantizedGateUp and activations of kQuantizedOutputs are ordered by choice.
 bool DirectTakes(const QuantizedProduct& p);
 cudaError_t QuantizedDirect(const QuantizedProduct& p, cudaStream_t stream);
 
-// DividePrepared takes what QuantizedTiles needs of scratch memory. x is aligned if that is known.
+// DividePrepared reserves the scratch memory of QuantizedTiles. aligned: x is known to be aligned.
 Prepared DividePrepared(const QuantizedProduct& p, bool aligned, Room<256>* room);
 
 // QuantizedTiles launches the way of many rows.
 cudaError_t QuantizedTiles(const QuantizedProduct& p, const Prepared& x, cudaStream_t stream);
 
-// Operands are activations as the kernels of compute capability 9.0 read them: bfloat16 whose columns are swapped
-// within 16, or e4m3 and [rows, k / 128] what their blocks are to be multiplied with.
+// Operands are activations as the kernels of compute capability 9.0 read them: bfloat16 with columns swapped within 16,
+// or e4m3 and the scales of its blocks, [rows, k / 128].
 struct Operands {
   void* numbers;
   float* steps;
 };
 
-// HopperTakes reports whether those kernels have a product: of MXFP4 with bfloat16 that is not rounded, or of e4m3 with
-// activations rounded to that, and with pairs where it is the first of experts.
+// HopperTakes reports whether those kernels take a product: MXFP4 with bfloat16 that is not rounded, or e4m3 with
+// activations rounded to e4m3, and with pairs if it is the first product of experts.
 bool HopperTakes(const QuantizedProduct& p);
 
-// HopperHas reports whether they have tiles of that width, whose columns so many blocks share (0: as QuantizedHopper
+// HopperHas reports whether they have tiles of this width whose columns this many blocks share (0: QuantizedHopper
 // chooses).
 bool HopperHas(const QuantizedProduct& p, int tokens, int split);
 
-// DivideOperands takes what p's activations need of scratch memory; PrepareOperands makes them. planned: the launch
-// before is the plan, which came after what made x.
+// DivideOperands reserves scratch memory for p's activations; PrepareOperands makes them. planned: the previous launch
+// is the plan, and x was made before it.
 Operands DivideOperands(const QuantizedProduct& p, Room<256>* room);
 cudaError_t PrepareOperands(const QuantizedProduct& p, const Operands& x, bool planned, cudaStream_t stream);
 

@@ -1,11 +1,11 @@
-// A product of quantized weights with a few tokens. The floor is the time to read the weights once; on an H200 it takes
-// three to five times as long, bound by instructions: some 250 of a warp for each unit of bfloat16 and MXFP4.
+// A product of quantized weights with a few tokens. The floor is one read of the weights; on an H200 it takes three to
+// five times as long, bound by instructions: some 250 of a warp for each unit of bfloat16 and MXFP4.
 //
-// A block has a unit's 32 rows, and its warps take turns along them, each with the stages of its own on their way from
-// memory; in the end their sums are added up in the order of the warps. Activations are read from L2, and rounded or
-// split into parts by every warp for itself: there is no launch before.
+// A block has a unit's 32 rows. Its warps take turns along them, each with its own stages in flight from memory; at the
+// end their sums are added in the order of the warps. Activations are read from L2, and every warp rounds them or
+// splits them into parts itself, without another launch.
 //
-// On the way are kRowStages - 1 times 512 bytes (1 KB with codes of 8 bits) a warp: 40 KB of 16 warps.
+// A warp has kRowStages - 1 times 512 bytes in flight (1 KB with 8-bit codes), 16 warps 40 KB.
 #ifndef MOJO_KERNELS_CUDA_QUANTIZED_ROWS_CUH_
 #define MOJO_KERNELS_CUDA_QUANTIZED_ROWS_CUH_
 
@@ -16,8 +16,8 @@ namespace mojo {
 constexpr int kPairRows = 2 * kPanelRows;
 constexpr int kRowStages = 6;
 
-// Activations are what a lane has of one token's block: four columns, and those 16 further. kPlain is for activations
-// that are operands as they are, and weights without anything but factors of blocks.
+// Activations are a lane's part of one token's block: four columns, and the four 16 further. kPlain is for activations
+// that are operands unchanged, and for weights with only block factors.
 template <bool kPlain>
 struct Activations {
   static constexpr int kMost = kPlain ? 1 : 3;
@@ -33,7 +33,7 @@ struct Activations {
     sums[0] = sums[1];
   }
 
-  // Make takes them from what was copied; all lanes of the warp take part.
+  // Make converts copied activations; all lanes of the warp take part.
   __device__ __forceinline__ void Make(const char* loaded, MojoType type, MojoRounding rounding, int count,
                                        bool summed) {
     if (kPlain) {
@@ -77,7 +77,7 @@ struct Activations {
   }
 };
 
-// RowsCall is what MultiplyRows needs to know of a product.
+// RowsCall is the parameters of MultiplyRows.
 struct RowsCall {
   QuantizedForm form;
   Slot slot;
@@ -85,17 +85,16 @@ struct RowsCall {
   MojoRounding rounding;
   int parts;
 
-  // Plain tells whether kernels of that kind can take the call.
+  // Plain reports whether the kPlain kernels can take the call.
   bool Plain() const { return type == kMojoBFloat16 && rounding == kMojoNotRounded && !form.summed && !form.fine; }
 };
 
-// XBytes is what a thread keeps of one token's block.
+// XBytes is a thread's bytes of one token's block.
 inline int XBytes(MojoType type) { return type == kMojoFloat32 ? 32 : 16; }
 
-// MultiplyRows computes the products of 32 rows, 16 of each of two panels, with up to 8 * kTiles tokens: panel is that
-// of the half warp, and of the tokens that this lane loads (lane / 4 of each eight) the rows begin at tokens, null for
-// none. Called by the whole block; results go to out, [token][row] with a stride of kPairRows + 1, in shared memory,
-// before a barrier.
+// MultiplyRows computes the products of 32 rows, 16 of each of two panels, with up to 8 * kTiles tokens. panel belongs
+// to the half warp. tokens are the rows of the tokens that this lane loads (lane / 4 of each eight), or null. The whole
+// block calls it. Results go to out in shared memory, [token][row] with a stride of kPairRows + 1, before a barrier.
 template <int kTiles, bool kPlain>
 __device__ __forceinline__ void MultiplyRows(const RowsCall& a, size_t panel, const char* const (&tokens)[kTiles],
                                              char* memory, float* out) {
@@ -184,13 +183,13 @@ __device__ __forceinline__ void MultiplyRows(const RowsCall& a, size_t panel, co
   __syncthreads();
 }
 
-// RowsBytes is the shared memory of a block of so many warps: the stages, or the sums after them, and the results.
+// RowsBytes is the shared memory of a block with this many warps: the stages, or later the sums, and the results.
 template <int kTiles>
 inline size_t RowsBytes(const Slot& slot, int warps) {
   const size_t stages = static_cast<size_t>(kRowStages) * slot.bytes, sums = size_t{1024} * kTiles * warps;
   return (stages > sums ? stages : sums) + sizeof(float) * 8 * kTiles * (kPairRows + 1);
 }
-// ResultsAt is where the results lie.
+// RowsResults is the address of the results.
 template <int kTiles>
 __device__ __forceinline__ float* RowsResults(const Slot& slot, char* memory) {
   const int stages = kRowStages * slot.bytes, sums = 1024 * kTiles * static_cast<int>(blockDim.x / 32);

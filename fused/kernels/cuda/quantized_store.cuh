@@ -1,7 +1,7 @@
-// What becomes of the sums of quantized weights and activations on compute capability 9.0.
+// The use of the sums of quantized weights and activations on compute capability 9.0.
 //
-// A lane has four rows of a panel, 4t to 4t + 3: sum[m][c] is of rows 4t + 2m and the next, and of the tokens 8c +
-// 2 * (lane % 4) and the next.
+// A lane has four rows of a panel, 4t to 4t + 3: sum[m][c] is of rows 4t + 2m and the next, and of the tokens 8c + 2 *
+// (lane % 4) and the next.
 #ifndef MOJO_KERNELS_CUDA_QUANTIZED_STORE_CUH_
 #define MOJO_KERNELS_CUDA_QUANTIZED_STORE_CUH_
 
@@ -11,7 +11,7 @@ namespace mojo {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// StoreProducts adds the bias, multiplies with the tokens' weights where there are experts, and stores.
+// StoreProducts adds the bias, multiplies by the tokens' weights if there are experts, and stores.
 template <bool kEightBits, int kTokens, QuantizedKind kKind>
 __device__ __forceinline__ void StoreProducts(const HopperCall& a, const Place& place, const int2* choices,
                                               const Sums<kEightBits, kTokens>& sum) {
@@ -68,8 +68,8 @@ __device__ __forceinline__ void StoreProducts(const HopperCall& a, const Place& 
   }
 }
 
-// PairUp puts gates and their ups of two tokens side by side, [pair * 2 + token]: as many pairs as there are operands,
-// of those that the lane's rows are or, in halves, half of those of the lane and the one 16 further.
+// PairUp puts gates and their ups of two tokens side by side, [pair * 2 + token]. There are as many pairs as operands:
+// the pairs of the lane's rows or, in halves, half of the pairs of this lane and of the lane 16 further.
 template <int kOperands, int kTokens>
 __device__ __forceinline__ void PairUp(const HopperCall& a, const float (&sum)[kOperands][kTokens / 8][4], int c,
                                        float (&gate)[2 * kOperands], float (&up)[2 * kOperands]) {
@@ -89,7 +89,7 @@ __device__ __forceinline__ void PairUp(const HopperCall& a, const float (&sum)[k
   }
 }
 
-// StoreActivated adds the biases, activates, and stores what the second product reads.
+// StoreActivated adds the biases, activates, and stores the input of the second product.
 template <bool kEightBits, int kTokens>
 __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place& place, char* memory,
                                                Sums<kEightBits, kTokens>& sum) {
@@ -114,8 +114,8 @@ __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place&
     }
   }
   float* const greatest = reinterpret_cast<float*>(memory + L::kGreatestAt);  // [warp][token]
-  // bfloat16: the pair's place in the lane's first token, and the tokens that there are from that on. Pairs are even
-  // where there are two, and what comes after an even column lies 8 further.
+  // bfloat16: the pair's place in the lane's first token, and the number of tokens from there on. If there are two
+  // pairs, the first is even, and the column after an even one is 8 further.
   BFloat* to = static_cast<BFloat*>(a.to.numbers) + static_cast<size_t>(place.first + lane % 4 * 2) * inner +
                SwappedColumn(pair);
   const int left = is ? place.count - lane % 4 * 2 : 0;

@@ -13,7 +13,7 @@ namespace {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// MultiplyPlaces multiplies and stores what is loaded, until that says that there is no more.
+// MultiplyPlaces multiplies and stores the loaded places until the loader marks the end.
 template <bool kEightBits, int kTokens, QuantizedKind kKind>
 __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory) {
   typedef Layout<kEightBits, kTokens> L;
@@ -25,7 +25,7 @@ __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory
     WaitForPhase(shared + L::kFullAt + ring.stage * 8, ring.parity);
     const Place place = reinterpret_cast<const Place*>(memory + L::kPlacesAt)[ring.stage];
     if (place.count == 0) return;
-    // What will be stored needs more; it comes while the sums are made.
+    // The stores need more data, which arrives during the multiplication.
     const int n = threadIdx.x % kGroup, group = threadIdx.x / kGroup;
     int2* const choices = reinterpret_cast<int2*>(memory + L::kChoicesAt) + group * kTokens;
     int2 own = make_int2(0, 0);
@@ -54,7 +54,7 @@ __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
-// MultiplyQuantized. Registers: 72 where three blocks run on a multiprocessor and 96 where two do; else 168, of which a
+// MultiplyQuantized. Registers: 72 if three blocks run on a multiprocessor and 96 if two do; else 168, of which a
 // thread that loads keeps 88 and one that multiplies has 208. Shared memory: see Layout.
 template <bool kEightBits, int kTokens, QuantizedKind kKind>
 __global__ void __launch_bounds__(Layout<kEightBits, kTokens>::kThreads, Layout<kEightBits, kTokens>::kBlocks)
@@ -97,8 +97,8 @@ __global__ void __launch_bounds__(Layout<kEightBits, kTokens>::kThreads, Layout<
 #endif
 }
 
-// PrepareOperands: eight or 16 columns a thread. Beside the plan it runs at once, and one block waits, so that what
-// comes after it comes after the plan.
+// PrepareOperands: eight or 16 columns a thread. During the plan it runs at once, and one block waits, so that later
+// launches come after the plan.
 template <bool kEightBits>
 __global__ __launch_bounds__(256) void Prepare(const __grid_constant__ QuantizedProduct p, Operands to, bool planned) {
   if (!planned || blockIdx.x == gridDim.x - 1) WaitForPrevious();
@@ -135,7 +135,7 @@ __global__ __launch_bounds__(256) void Prepare(const __grid_constant__ Quantized
   }
 }
 
-// CanSplit reports whether so many blocks of a cluster can share places: each has a whole stage.
+// CanSplit reports whether this many blocks of a cluster can share places: each has a whole stage.
 bool CanSplit(int split, size_t units, int stage_units) {
   int bits = 0;
   while (bits < 3 && 1 << bits < split) ++bits;
@@ -159,7 +159,7 @@ int Split(const HopperCall& a, double places, int blocks, int units) {
   return split;
 }
 
-// MapPanels makes the map of what the panels have of each unit, so many bytes.
+// MapPanels makes the tensor map of panel data with so many bytes for each unit.
 cudaError_t MapPanels(const HopperCall& a, const void* data, int bytes, int units, CUtensorMap* map) {
   const size_t line = static_cast<size_t>(a.units) * bytes, panels = a.panels / (a.halves ? 2 : 1);
   const unsigned halves = a.halves ? 2 : 1;
@@ -208,7 +208,7 @@ cudaError_t RunKind(const HopperCall& a, cudaStream_t stream) {
 
 bool IsEightBits(const QuantizedProduct& p) { return p.weights.code == kMojoE4M3; }
 
-// The kernels are empty where they were compiled for another capability, or for one and later ones.
+// The kernels are empty if compiled for another capability, or for a capability and later ones.
 bool HasKernels() {
   if (TheDevice().capability != 90) return false;
   static const bool has = [] {

@@ -59,7 +59,7 @@ OrtStatus* NormKernel<kAdd>::Compute(const Api& api, OrtKernelContext* context) 
 }  // namespace
 
 const Backend kCUDARMSNorm = MakeBackend<NormKernel<false>>(kCUDAProvider, MayInPlace<0, 0>);
-// The pairs that MojoRMSNormArgs allows: never Y over X's memory where sum takes it.
+// The pairs that MojoRMSNormArgs allows: never Y over X's memory if sum takes it.
 const Backend kCUDAAddRMSNorm = MakeBackend<NormKernel<true>>(kCUDAProvider, MayInPlace<0, 1, 1, 0>);
 
 }  // namespace mojo

@@ -1,11 +1,10 @@
 // RMSNorm and AddRMSNorm on CUDA.
 //
-// A row stays in registers between the sum of squares and the scaling: memory is read once. A row is
-// done by a group of lanes of a warp, by a whole block, or, where it is too wide or not aligned to 16
-// bytes, by a block that reads it twice.
+// A row stays in registers between the sum of squares and the scaling: memory is read once. A row is done by a group of
+// lanes of a warp, by a whole block, or, if it is too wide or not aligned to 16 bytes, by a block that reads it twice.
 //
-// Bytes moved: RMSNorm 2 and AddRMSNorm 4 times rows * width elements, and scale once. The floor is
-// that over the bandwidth of the memory.
+// Bytes moved: RMSNorm 2 and AddRMSNorm 4 times rows * width elements, and scale once. The floor is those bytes over
+// the memory bandwidth.
 #include "cuda/rms_norm.cuh"
 
 #include <type_traits>
@@ -30,8 +29,8 @@ struct Params {
   unsigned int zero;  // 0, which the compiler does not know
 };
 
-// Forget makes the compiler forget what it derived from a pack. It would keep the widened numbers of the
-// first pass for the second: twice the registers, and spills.
+// Forget makes the compiler forget values derived from a pack. It would keep the widened numbers of the first pass for
+// the second, which doubles the registers and spills.
 template <class T, int kCount>
 __device__ __forceinline__ void Forget(unsigned int zero, Pack<T, kCount>* pack) {
 #pragma unroll
@@ -62,7 +61,7 @@ __device__ __forceinline__ float2 Squares(const Pack<T, kCount>& pack, float2 su
   return sum;
 }
 
-// Element is an element of what is normalised.
+// Element is an element of the tensor to normalize.
 template <class X, bool kAdd>
 __device__ __forceinline__ float Element(const X* x, const X* residual, int i) {
   const float v = ToFloat(x[i]);
@@ -93,17 +92,16 @@ __device__ __forceinline__ Pack<Y, kCount> Scaled(const Pack<X, kCount>& x, cons
 constexpr int kMostThreads = 512;   // of a block
 constexpr int kGroupThreads = 128;  // of a block of groups
 
-// BlocksAtOnce is how many blocks shall fit a multiprocessor: what is in flight then, 16 bytes (with kAdd
-// 32) for each pack of each thread, covers the latency of memory.
+// BlocksAtOnce is the number of blocks that must fit a multiprocessor: the 16 bytes in flight (32 with kAdd) for each
+// pack of each thread then cover the latency of memory.
 constexpr int BlocksAtOnce(bool add, int packs, bool groups, int threads) {
   if (groups) return add ? 6 : 8;
   if (packs > 4) return 1;
   return packs == 4 ? (add ? 640 : 1024) / threads : (add ? 1024 : 1536) / threads;
 }
 
-// NormRows keeps kPacks packs of a row in each thread. A row is done by blockDim.x threads: with kGroups a power of
-// two of at most 32, and blockDim.y rows a block; else kThreads, whole warps, or where that is 0 as many as there
-// are.
+// NormRows keeps kPacks packs of a row in each thread. blockDim.x threads share a row: with kGroups a power of two up
+// to 32, and blockDim.y rows a block; else kThreads, in whole warps, or any number of threads if kThreads is 0.
 //
 // Registers: 40 with two packs, 64 with four (80 with kAdd), 80 with eight. Shared memory: 64 bytes without kGroups.
 template <class X, class Y, class S, bool kAdd, int kPacks, bool kGroups, int kThreads>
@@ -113,8 +111,8 @@ __global__ void __launch_bounds__(kGroups         ? kGroupThreads
                                   BlocksAtOnce(kAdd, kPacks, kGroups, kThreads != 0 ? kThreads : kMostThreads))
     NormRows(const Params p) {
   constexpr int kCount = kPackSize<X>;
-  // The sum is written while the squares are added up, and the scale asked for together with the row, where that
-  // costs few registers.
+  // The sum is written while the squares are added up, and the scale is loaded together with the row, if that costs few
+  // registers.
   constexpr bool kEarlySum = kPacks <= 4;
   constexpr bool kEarlyScale = kPacks <= 4 && sizeof(S) <= sizeof(X);
   alignas(16) __shared__ float sums[kMostThreads / 32];
@@ -179,7 +177,7 @@ __global__ void __launch_bounds__(kGroups         ? kGroupThreads
   }
 }
 
-// NormAnyRow does a row of any width and alignment a block, reading it twice, element by element.
+// NormAnyRow handles rows of any width and alignment, one in each block, which reads it twice, element by element.
 //
 // Registers: 32. Shared memory: 64 bytes.
 template <class X, class Y, class S, bool kAdd>
@@ -233,7 +231,7 @@ cudaError_t RunRows(const Params& p, const NormPlan& plan, cudaStream_t stream) 
   return Launch(NormRows<X, Y, S, kAdd, kPacks, kGroups, kThreads>, grid, block, 0, stream, p);
 }
 
-// RunBlocks does it with the number of threads of a row known to the compiler where real models have that one.
+// RunBlocks does it with a row's threads as a compile-time constant if that number is common in real models.
 template <class X, class Y, class S, bool kUsual, bool kAdd, int kPacks>
 cudaError_t RunBlocks(const Params& p, const NormPlan& plan, cudaStream_t stream) {
   if constexpr (kUsual) {
@@ -243,7 +241,7 @@ cudaError_t RunBlocks(const Params& p, const NormPlan& plan, cudaStream_t stream
   return RunRows<X, Y, S, kAdd, kPacks, false, 0>(p, plan, stream);
 }
 
-// Run launches the kernel of the plan. kUsual: the types are those of real models, and get every form.
+// Run launches the plan's kernel. kUsual: the types are common in real models, and get every form.
 template <class X, class Y, class S, bool kUsual, bool kAdd>
 cudaError_t Run(const Params& p, const NormPlan& plan, cudaStream_t stream) {
   switch (plan.form) {
@@ -266,7 +264,7 @@ cudaError_t RunAdd(bool add, const Params& p, const NormPlan& plan, cudaStream_t
   return add ? Run<X, Y, S, kUsual, true>(p, plan, stream) : Run<X, Y, S, kUsual, false>(p, plan, stream);
 }
 
-// RunTypes chooses by the types; narrow is the one that is not float32 where there is one.
+// RunNarrow dispatches on the types; N is the type other than float32, if there is one.
 template <class N>
 cudaError_t RunNarrow(const MojoRMSNormArgs& args, bool add, const Params& p, const NormPlan& plan,
                       cudaStream_t stream) {
@@ -330,7 +328,7 @@ NormPlan PlanNorm(const MojoRMSNormArgs& args, bool add) {
     return NormPlan{form, warps(static_cast<int>(DivideUp(n, each))), 1};
   };
   if (Usual(args)) {
-    // Two packs a thread where rows are few or narrow, four where there are many: fewer warps wait for a sum.
+    // Two packs a thread if rows are few or narrow, four if there are many: fewer warps wait for a sum.
     const bool few = args.rows <= 2 * static_cast<size_t>(TheDevice().multiprocessors);
     if (n <= (few ? 2 * kMostThreads : 256)) return block(NormPlan::kBlock2, 2);
     if (n > 4 * kMostThreads) return block(NormPlan::kBlock8, 8);

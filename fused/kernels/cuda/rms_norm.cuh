@@ -1,4 +1,4 @@
-// How a norm is spread over threads, for its launches and for timings.
+// The partition of a norm over threads, for its launches and for timings.
 #ifndef MOJO_KERNELS_CUDA_RMS_NORM_CUH_
 #define MOJO_KERNELS_CUDA_RMS_NORM_CUH_
 
@@ -6,7 +6,7 @@
 
 namespace mojo {
 
-// NormPlan is a form of the kernel, the threads that do a row, and the rows of a block.
+// NormPlan is a form of the kernel, the threads of a row, and the rows of a block.
 struct NormPlan {
   enum Form {
     kGroups4,  // a row in threads lanes of a warp, up to 4 packs of 16 bytes each

@@ -1,8 +1,8 @@
-// What RotaryEmbedding and NormRotary share: how their work lies, and the rotation of packs.
+// Shared parts of RotaryEmbedding and NormRotary: the layout of the work, and the rotation of packs.
 //
-// A thread does one chunk of a row: kPackSize pairs (two packs of x) that are rotated, or as many channels that are
-// not. The threads of a block are (chunk, head, place), so that a thread finds its chunk without a division. With few
-// rows the time is that of a launch, of reading the code and its parameters, and of one trip to memory: both are short.
+// A thread handles one chunk of a row: kPackSize pairs (two packs of x) to rotate, or as many channels to copy. The
+// threads of a block are (chunk, head, place), so that a thread finds its chunk without a division. With few rows the
+// time is a launch, the load of the code and its parameters, and one trip to memory: code and parameters are short.
 #ifndef MOJO_KERNELS_CUDA_ROTARY_CUH_
 #define MOJO_KERNELS_CUDA_ROTARY_CUH_
 
@@ -13,9 +13,9 @@ namespace mojo {
 constexpr int kRotaryThreads = 128;  // of a block, at most
 constexpr int kRotaryHeads = 8;      // of a block, at most; its other threads do other places
 
-// RotaryLaunch is the parameter of a kernel: one tensor, or two that take the same cos and sin, whose heads come
-// after those of the first. A row is a batch, a place and a head; a place has its cos and sin. Steps are in elements.
-// What the addresses in x need comes first.
+// RotaryLaunch is the parameter of a kernel: one tensor, or two with the same cos and sin, whose heads follow those in
+// the first. A row is a batch, a place and a head; each place has its cos and sin. Steps are in elements. Fields that
+// the addresses in x need come first.
 struct RotaryLaunch {
   const void* x[MOJO_MAX_TENSORS];
   uint32_t heads[MOJO_MAX_TENSORS];
@@ -44,14 +44,14 @@ struct RotaryLaunch {
   int all_chunks;  // of a row
 };
 
-// Plain tells whether the launch is what most models have: all channels rotated, pairs in halves, and tables as wide
-// as a row. It has kernels of its own, which are shorter.
+// Plain reports whether the launch has the common form: all channels rotated, pairs in halves, and tables as wide as a
+// row. It has separate, shorter kernels.
 inline bool Plain(const MojoRotaryArgs& args, const RotaryLaunch& p) {
   return p.chunks == p.all_chunks && p.first == 0 && p.cos_wide && p.sin_wide && !args.interleaved &&
          !args.output_interleaved;
 }
 
-// RotaryWork is one tensor that a call asks for; norm is null for RotaryEmbedding.
+// RotaryWork is one tensor of a call; norm is null for RotaryEmbedding.
 struct RotaryWork {
   const MojoRotaryArgs* rotary;
   const MojoNormRotaryArgs* norm;
@@ -61,16 +61,15 @@ struct RotaryWork {
 typedef cudaError_t (*RotaryFn)(const MojoRotaryArgs& args, const RotaryLaunch& launch, dim3 grid, dim3 block,
                                 cudaStream_t stream);
 
-// RunRotary does count tensors: in one launch of packs where it can, else one after the other, and in the
-// slow way those that packs cannot do.
+// RunRotary runs count tensors: in one launch of packs if possible, else one after the other, and with the slow kernel
+// if packs cannot handle a tensor.
 cudaError_t RunRotary(const RotaryWork* work, int count, RotaryFn packs, cudaStream_t stream);
 
-// RunRotaryAny does one tensor of any form and alignment.
+// RunRotaryAny handles one tensor of any form and alignment.
 cudaError_t RunRotaryAny(const RotaryWork& work, cudaStream_t stream);
 
 // PickRotary calls Run's Packs with the type, the layouts and whether the launch is plain as template arguments. Each
-// op's Run has a name of its own: gcc takes instances for templates of one name in two anonymous namespaces for the
-// same.
+// op's Run needs a unique name: gcc confuses instances for templates of one name in two anonymous namespaces.
 template <template <class, bool, bool, bool> class Run, class... Params>
 cudaError_t PickRotary(const MojoRotaryArgs& args, const RotaryLaunch& launch, const Params&... params) {
   const int layouts = (args.interleaved ? 2 : 0) + (args.output_interleaved ? 1 : 0);
@@ -92,11 +91,11 @@ cudaError_t PickRotary(const MojoRotaryArgs& args, const RotaryLaunch& launch, c
   return cudaErrorInvalidValue;
 }
 
-// Place is where a thread works.
+// Place is a thread's position in the work.
 struct Place {
   int lane;     // chunk of the row
   bool second;  // tensor
-  bool live;    // there is such a row
+  bool live;    // the row exists
   int64_t x;    // offset of the row
   int64_t cos;  // of the place's rows of the tables
   int64_t sin;
@@ -126,7 +125,7 @@ struct Pairs {
   Pack<T, kPackSize<T>> a, b;
 };
 
-// Apart takes pairs that lie beside each other apart, Beside puts them there.
+// Apart separates interleaved pairs, Beside interleaves them.
 __device__ __forceinline__ Pairs<float> Apart(const Pairs<float>& p) {
   const auto &u = p.a.words, &v = p.b.words;
   return {{{u[0], u[2], v[0], v[2]}}, {{u[1], u[3], v[1], v[3]}}};
@@ -161,7 +160,7 @@ __device__ __forceinline__ Pairs<T> Beside(const Pairs<T>& p) {
   return out;
 }
 
-// Channel is where the first pack of a chunk of half pairs lies, Step how far the second is from it.
+// Channel is the first channel of a chunk's first pack, Step the distance to its second pack.
 template <class T, bool kInterleaved>
 __device__ __forceinline__ int Channel(int chunk) {
   return chunk * (kInterleaved ? 2 : 1) * kPackSize<T>;
@@ -171,8 +170,7 @@ __device__ __forceinline__ int Step(int half) {
   return kInterleaved ? kPackSize<T> : half;
 }
 
-// Rotation is what a chunk takes of cos and sin: a for the first numbers of its results, b for the
-// second.
+// Rotation is a chunk's values of cos and sin: a for the first numbers of its results, b for the second.
 template <class T>
 struct Rotation {
   Pairs<T> cos, sin;
@@ -206,14 +204,14 @@ __device__ __forceinline__ Pairs<T> Rotate(const Pairs<T>& x, const Rotation<T>&
   return y;
 }
 
-// Packs is where the two packs of a chunk lie in x and in y.
+// Packs are the offsets of a chunk's two packs in x and in y.
 struct Packs {
   int from, from_step;
   int to, to_step;
 };
 
-// FindPacks returns those of a lane; chunks from p.chunks on are copied. kFrom and kTo tell whether the pairs are
-// beside each other in x and in y.
+// FindPacks returns a lane's packs; chunks from p.chunks on are copied. kFrom and kTo are true if pairs are interleaved
+// in x and in y.
 template <class T, bool kFrom, bool kTo, bool kPlain>
 __device__ __forceinline__ Packs FindPacks(const RotaryLaunch& p, int lane) {
   constexpr int kCount = kPackSize<T>;
@@ -228,14 +226,14 @@ __device__ __forceinline__ Packs FindPacks(const RotaryLaunch& p, int lane) {
   return packs;
 }
 
-// LoadRotation returns what a chunk that is rotated takes of the tables.
+// LoadRotation loads a rotated chunk's values from the tables.
 template <class T, bool kTo, bool kPlain>
 __device__ __forceinline__ Rotation<T> LoadRotation(const RotaryLaunch& p, const Place& place) {
   return {LoadTable<T, kTo>(static_cast<const T*>(p.cos) + place.cos, kPlain || p.cos_wide, place.lane, p.half),
           LoadTable<T, kTo>(static_cast<const T*>(p.sin) + place.sin, kPlain || p.sin_wide, place.lane, p.half)};
 }
 
-// Turn rotates a chunk as it lies in x to one as it lies in y.
+// Turn converts a chunk from x's layout to y's and rotates it.
 template <bool kFrom, bool kTo, class T>
 __device__ __forceinline__ Pairs<T> Turn(const Pairs<T>& chunk, const Rotation<T>& r) {
   const Pairs<T> turned = Rotate(kFrom ? Apart(chunk) : chunk, r);

@@ -31,7 +31,7 @@ struct Params {
   float per_channel;
 };
 
-// Row is a row of x, or of what the norm makes of it.
+// Row is a row of x, or its norm.
 template <class X, class T, bool kNorm>
 struct Row {
   const X* x;
@@ -72,9 +72,9 @@ __device__ __forceinline__ float Inverse(const X* x, const Params& p, int lane) 
   return rsqrtf(mean + p.epsilon);
 }
 
-// RotateRows does a row a warp. X is the type of x, T that of the others.
+// RotateRows handles a row in each warp. X is the type of x, T the type of the other tensors.
 //
-// Registers: 56. Shared memory: none.
+// Registers: 56. No shared memory.
 template <class X, class T, bool kNorm>
 __global__ void __launch_bounds__(32 * kWarps, 8) RotateRows(const __grid_constant__ Params p) {
   const int lane = threadIdx.x % 32;

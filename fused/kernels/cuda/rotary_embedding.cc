@@ -40,8 +40,8 @@ OrtStatus* RotaryKernel::Compute(const Api& api, OrtKernelContext* context) cons
 
 }  // namespace
 
-// Not in place: the pairs that onnxruntime is told hold for every node, and where the layouts of X and Y
-// differ MojoRotaryArgs does not allow it.
+// Not in place: onnxruntime's in-place pairs would apply to every node, and MojoRotaryArgs does not allow it if the
+// layouts of X and Y differ.
 const Backend kCUDARotaryEmbedding = MakeBackend<RotaryKernel>(kCUDAProvider);
 
 }  // namespace mojo

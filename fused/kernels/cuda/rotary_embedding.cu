@@ -1,15 +1,15 @@
 // RotaryEmbedding on CUDA.
 //
-// Bytes moved: x read and y written once, cos and sin read once for all heads of a place that the same
-// block does. The floor is that over the bandwidth of the memory.
+// Bytes moved: x read and y written once, cos and sin read once for all heads of a place in the same block. The floor
+// is those bytes over the memory bandwidth.
 #include "cuda/rotary.cuh"
 
 namespace mojo {
 namespace {
 
-// RotatePacks rotates; kFrom and kTo tell whether the pairs are beside each other in x and in y.
+// RotatePacks rotates; kFrom and kTo are true if pairs are interleaved in x and in y.
 //
-// Registers: 32 with kPlain, else 40. Shared memory: none.
+// Registers: 32 with kPlain, else 40. No shared memory.
 template <class T, bool kFrom, bool kTo, bool kPlain>
 __global__ void __launch_bounds__(kRotaryThreads, kPlain && sizeof(T) < 4 ? 16 : 12)
     RotatePacks(const __grid_constant__ RotaryLaunch p) {

@@ -1,4 +1,4 @@
-// How the work of RotaryEmbedding and NormRotary is spread over threads.
+// The partition of RotaryEmbedding and NormRotary over threads.
 #include "cuda/rotary.cuh"
 
 namespace mojo {
@@ -22,12 +22,12 @@ struct Dim {
   size_t size = 1, step = 0, cos_step = 0, sin_step = 0;
 };
 
-// Dims are the dimensions of a tensor's rows by what they are. Neither table moves along the heads.
+// Dims are the row dimensions of a tensor by meaning. Tables do not vary along the heads.
 struct Dims {
   Dim heads, places, batches;
 };
 
-// SplitDims finds them, and tells whether there are no others.
+// SplitDims finds the dimensions, and returns false if there are any others.
 bool SplitDims(const MojoRotaryArgs& args, Dims* out) {
   Dim dims[MOJO_MAX_DIMS];
   int count = 0;
@@ -62,7 +62,7 @@ bool SplitDims(const MojoRotaryArgs& args, Dims* out) {
   return true;
 }
 
-// LayOut fills in a launch for one tensor, and tells whether packs can do it.
+// LayOut fills in a launch for one tensor, and reports whether packs can handle it.
 bool LayOut(const RotaryWork& work, RotaryLaunch* launch, dim3* grid, dim3* block) {
   const MojoRotaryArgs& args = *work.rotary;
   const MojoNormRotaryArgs* norm = work.norm;
@@ -125,7 +125,7 @@ bool LayOut(const RotaryWork& work, RotaryLaunch* launch, dim3* grid, dim3* bloc
   return dims.batches.size <= kMostBlocks;
 }
 
-// Join makes one launch of those of two tensors, and tells whether it can.
+// Join merges the launches of two tensors into one, and reports whether it can.
 bool Join(const RotaryLaunch& other, RotaryLaunch* launch) {
   RotaryLaunch& p = *launch;
   if (p.cos != other.cos || p.sin != other.sin || p.places != other.places || p.first != other.first ||
@@ -148,8 +148,8 @@ bool Join(const RotaryLaunch& other, RotaryLaunch* launch) {
   return true;
 }
 
-// Spread deals the threads of a block beyond the lanes of a row to heads and places, and the grid; neighbours in
-// memory to neighbouring blocks. It tells whether there are few enough of them.
+// Spread deals the threads of a block beyond the lanes of a row to heads and places, and the grid; neighbors in
+// memory to neighboring blocks. It reports whether there are few enough of them.
 bool Spread(RotaryLaunch* launch, dim3* grid, dim3* block) {
   RotaryLaunch& p = *launch;
   const uint32_t heads = p.heads[0] + p.heads[1], rows = kRotaryThreads / block->x;

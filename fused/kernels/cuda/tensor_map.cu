@@ -1,4 +1,4 @@
-// Tensor maps, by the driver's function: it is asked for at run time, so that the library loads without one.
+// Tensor maps, by the driver's function, which is looked up at run time so that the library loads without a driver.
 #include "cuda/tensor_map.h"
 
 #include <stdint.h>

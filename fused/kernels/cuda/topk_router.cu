@@ -14,14 +14,14 @@ constexpr int kMostInWarp = 512;
 constexpr uint32_t kAll = 0xffffffffu;
 constexpr uint32_t kTaken = 0;  // less than any number's key
 
-// Key is ordered as the numbers are; both zeros are equal.
+// Key maps numbers to integers in the same order; both zeros are equal.
 __device__ __forceinline__ uint32_t Key(float v) {
   if (v != v) return kAll;
   const uint32_t bits = __float_as_uint(v + 0.0f);
   return bits ^ ((bits & 0x80000000u) != 0 ? kAll : 0x80000000u);
 }
 
-// Unkey returns the number back; a NaN may be another one.
+// Unkey returns the number; a NaN may have other bits.
 __device__ __forceinline__ float Unkey(uint32_t key) {
   return __uint_as_float(key ^ ((key & 0x80000000u) != 0 ? 0x80000000u : kAll));
 }
@@ -112,16 +112,16 @@ __device__ __forceinline__ void KeepGroups(const MojoTopKRouterArgs& a, const fl
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     const int expert = 32 * i + lane;
-    // expert / size: half an expert is far more than what rounding moves.
+    // expert / size: half an expert far exceeds any rounding error.
     const int its = static_cast<int>((static_cast<float>(expert) + 0.5f) * per_size);
     key[i] = expert < experts ? Key((kept >> its & 1) != 0 ? biased[i] : a.excluded_score) : kTaken;
   }
   __syncwarp();
 }
 
-// Route does a row a warp. kPlain: softmax, no bias, no groups, as most models have it. A row reads its logits and
-// writes 12 bytes a choice; the time is that of a launch, of reading the code (where no call before has), and of
-// top_k rounds of two warp reductions.
+// Route handles a row in each warp. kPlain: softmax, no bias, no groups, as in most models. A row reads its logits and
+// writes 12 bytes a choice; the time is a launch, the load of the code (on the first call), and top_k rounds of two
+// warp reductions.
 //
 // Registers: 48 for 512 experts, 32 for 256 and fewer; not kPlain 80, 48 for 256, and 32. Shared memory: 4 bytes an
 // expert and warp, not kPlain.
@@ -159,7 +159,7 @@ __global__ __launch_bounds__(32 * kWarps) void Route(const __grid_constant__ Moj
         for (int i = 0; i < kOwn; ++i) score[i] = ScoreAlone(a.score, score[i]);
       }
     }
-    // Without a bias the sum is the score, but for the sign of zero, which a key does not have.
+    // Without a bias the sum equals the score, except for the sign of zero, which keys drop.
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) biased[i] += score[i];
     if (a.groups > 1) {
@@ -173,7 +173,7 @@ __global__ __launch_bounds__(32 * kWarps) void Route(const __grid_constant__ Moj
       if (32 * i + lane < experts) scores[32 * i + lane] = score[i];
     }
   }
-  // Lane j keeps what is chosen in round j.
+  // Lane j keeps the expert chosen in round j.
   uint32_t chosen_key = kTaken;
   int chosen_id = 0;
 #pragma unroll 1
@@ -230,7 +230,7 @@ __device__ uint64_t BlockMost(uint64_t v, uint64_t* shared) {
   return v;
 }
 
-// Take finds the greatest of n keys, the first of equals, and takes it.
+// Take finds the greatest of n keys, or the first of equal ones, and takes it.
 __device__ size_t Take(uint32_t* keys, size_t n, uint64_t* shared) {
   uint64_t best = 0;
   for (size_t i = threadIdx.x; i < n; i += kThreads) {
@@ -257,7 +257,7 @@ __device__ void SoftmaxOf(float* v, size_t n, uint64_t* most_shared, float* sum_
   __syncthreads();
 }
 
-// RouteAny is the slow way. A row has scores, choices and keys of its own in scratch memory.
+// RouteAny is the slow kernel. Each row has scores, choices and keys in scratch memory.
 __global__ __launch_bounds__(kThreads, 1) void RouteAny(const __grid_constant__ MojoTopKRouterArgs a) {
   __shared__ uint64_t shared[kThreads / 32];
   __shared__ __align__(16) float sums[32];
