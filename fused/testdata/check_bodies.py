@@ -22,7 +22,7 @@ def expected(case, inputs):
     """What the formula of the case's op gives, and how far others may be from it."""
     op, formula, types = OPS[case["op"]], FORMULAS[case["op"]], case["output_types"]
     inputs = inputs + [None] * (len(op.inputs) - len(inputs))
-    attributes = op.typed(case["attributes"])
+    attributes = op.typed(case["attributes"][name] for name in op.attributes)
     wants = formula.compute(types, *inputs, **attributes)
     return wants, formula.bounds(wants, types, *inputs, **attributes)
 
