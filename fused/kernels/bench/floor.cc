@@ -1,5 +1,5 @@
-// What reading memory takes at least: the floor of bench_attention.py, which compiles this file for the machine it runs
-// on.
+// Measures the least time that reading memory takes: the floor of bench_attention.py, which compiles this file for the
+// machine it runs on.
 #include <atomic>
 #include <chrono>
 #include <cstddef>

@@ -1,5 +1,5 @@
-// What multiplying codes takes at least: the floor of bench_experts.py, which compiles this file for the machine it
-// runs on.
+// Measures the least time that multiplying codes takes: the floor of bench_experts.py, which compiles this file for the
+// machine it runs on.
 #include <atomic>
 #include <chrono>
 #include <cstddef>

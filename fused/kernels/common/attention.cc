@@ -6,7 +6,7 @@
 namespace mojo {
 namespace {
 
-// CheckLengths checks the numbers of past_length, input number index: what the cache holds, and leaves room behind.
+// CheckLengths checks past_length, input number index: each length fits the cache and leaves room for new tokens.
 OrtStatus* CheckLengths(const Api& api, const OpDef& def, const CallBase& call, size_t index, const CacheLengths& t) {
   const size_t count = t.one_length ? 1 : t.batch;
   for (size_t b = 0; t.past_lengths != nullptr && !t.on_device && b < count; ++b) {

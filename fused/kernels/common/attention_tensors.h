@@ -12,7 +12,7 @@ struct HeadSteps {
   size_t batch = 0, head = 0, row = 0;
 };
 
-// StepsOf returns those of a tensor of [batch, heads, length, width], or by tokens of [batch, length, heads, width].
+// StepsOf returns the steps of [batch, heads, length, width] or, if by_token, of [batch, length, heads, width].
 inline HeadSteps StepsOf(size_t heads, size_t length, size_t width, bool by_token) {
   return {heads * length * width, by_token ? width : length * width, by_token ? heads * width : width};
 }
@@ -22,7 +22,7 @@ struct CacheLengths {
   size_t batch = 0;
   size_t added = 0;                       // N, the new keys or latents
   size_t past = 0;                        // P, or M with past_lengths
-  size_t room = 0;                        // of what becomes of the cache
+  size_t room = 0;                        // length of the resulting cache
   const int64_t* past_lengths = nullptr;  // null: left out
   bool on_device = false;                 // the tensors are, so that nothing reads past_lengths
   bool one_length = false;                // past_lengths has one number for all
@@ -36,8 +36,8 @@ struct CacheLengths {
   size_t Longest() const;
 };
 
-// AttentionTensors are the tensors of a running Attention, and their sizes. The shapes are those of the steps: of
-// [batch, heads, tokens, width] in some order, or as given. What is left out is null.
+// AttentionTensors are the tensors of a running Attention, and their sizes. The steps give their layout: [batch, heads,
+// tokens, width] in some order, or as given. Omitted tensors are null.
 struct AttentionTensors : CacheLengths {
   size_t heads = 0, key_heads = 0;  // key_heads divides heads
   size_t queries = 0;               // S
@@ -56,7 +56,7 @@ struct AttentionTensors : CacheLengths {
   void *present_key = nullptr, *present_value = nullptr;  // [batch, key_heads, room, width or value_width]
 };
 
-// LatentTensors are the tensors of a running LatentAttention, and their sizes. What is left out is null.
+// LatentTensors are the tensors of a running LatentAttention, and their sizes. Omitted tensors are null.
 struct LatentTensors : CacheLengths {
   size_t heads = 0;
   size_t queries = 0;  // S
@@ -72,7 +72,7 @@ struct LatentTensors : CacheLengths {
   void* y = nullptr;                   // [batch, heads, queries, value_width], by y_steps
   void* present = nullptr;             // [batch, room, latent + rotated]
 
-  size_t Width() const { return latent + rotated; }  // of what is kept of a token
+  size_t Width() const { return latent + rotated; }  // elements cached per token
 };
 
 }  // namespace mojo

@@ -16,7 +16,7 @@ OrtStatus* ReadAttributes(const KernelInit& init, Attributes* out) {
   return ReadAttributesInto(init, out, sizeof(*out));
 }
 
-// BadAttribute is an error that names the node, the attribute, what was found and what is expected.
+// BadAttribute returns an error with the node, the attribute, the value found and the value expected.
 OrtStatus* BadAttribute(const KernelInit& init, const char* name, const char* found, const char* expected);
 OrtStatus* BadAttribute(const KernelInit& init, const char* name, int64_t found, const char* expected);
 OrtStatus* BadAttribute(const KernelInit& init, const char* name, float found, const char* expected);

@@ -24,10 +24,10 @@ class DeviceMemory {
   const OrtMemoryInfo* info_ = nullptr;  // the allocator's own
 };
 
-// Scratch is device memory for the launches of one run, given back when it goes out of scope: after they
-// are launched, and before they have run. That is safe because onnxruntime's arena remembers the stream
-// that memory was taken for: only later work of the same stream gets it, which runs after these launches,
-// or that of a stream that the arena makes wait for this one. The arenas of the CUDA and the CANN provider both do.
+// Scratch is device memory for the launches of one run. Its destructor returns the memory after the launches are queued
+// and before they have run. That is safe: onnxruntime's arena remembers the stream of an allocation. It reuses the
+// memory only for later work of that stream, or of a stream that it makes wait for this one. The arenas of the CUDA and
+// the CANN provider both do so.
 class Scratch {
  public:
   explicit Scratch(const DeviceMemory& memory) : memory_(memory) {}

@@ -21,7 +21,7 @@ T Field(const void* attributes, const AttributeDef& def) {
   return value;
 }
 
-// Combine makes one size of two; what is too large for a number is the greatest or the least.
+// Combine makes one size of two. It saturates on overflow.
 int64_t Combine(char kind, int64_t a, int64_t b) {
   int64_t made = 0;
   bool less = false, over = false;
@@ -101,7 +101,7 @@ OrtStatus* CallBase::Check(size_t input) {
   for (Alternatives(shape, &begin, &end); begin < end; ++begin) {
     if (Fits(shape.list[begin], input)) return nullptr;
   }
-  if (OrtStatus* s = CheckRelations()) return s;  // what one of them says is nearer to the fault
+  if (OrtStatus* s = CheckRelations()) return s;  // a broken relation is closer to the cause
   return Mismatch(input);
 }
 
@@ -142,7 +142,7 @@ int64_t CallBase::Derived(const SizeDef& s) const {
   return a == kOpen || b == kOpen ? kOpen : Combine(s.kind, a, b);
 }
 
-// Alternatives finds those of a shape that its selector leaves.
+// Alternatives finds the alternatives of a shape that its selector allows.
 void CallBase::Alternatives(const ShapeDef& shape, size_t* begin, size_t* end) const {
   const int choice = Choice(shape.selector);
   *begin = choice < 0 ? 0 : static_cast<size_t>(choice);

@@ -31,7 +31,7 @@ class CallBase {
   }
 
  protected:
-  // Read reads the inputs and checks what the op declares of their shapes.
+  // Read reads the inputs and checks them against the op's shapes.
   OrtStatus* Read(size_t* sizes);
   // Check checks an input once more, with sizes that are known since.
   OrtStatus* Check(size_t input, const size_t* sizes);
@@ -67,7 +67,7 @@ class CallBase {
   bool open_ = false;  // the input that was checked has a size that is not known
 };
 
-// CallOf is a running node of one op. Its Sizes (types.h) are numbers alone.
+// CallOf is a running node of one op. Its Sizes (types.h) contain only numbers.
 template <const OpDef& kDef, class AttributesOf, class SizesOf>
 class CallOf : public CallBase {
  public:
@@ -77,7 +77,7 @@ class CallOf : public CallBase {
   CallOf(const Api& api, OrtKernelContext* context, const Attributes& attributes)
       : CallBase(api, context, kDef, &attributes) {}
 
-  Sizes sizes;  // set by Read; what only the numbers in a tensor tell is more than any size
+  Sizes sizes;  // set by Read; a size that only the data of a tensor tells is greater than any other
 
   OrtStatus* Read() { return CallBase::Read(reinterpret_cast<size_t*>(&sizes)); }
   OrtStatus* Check(size_t input) { return CallBase::Check(input, reinterpret_cast<size_t*>(&sizes)); }

@@ -15,7 +15,8 @@ namespace mojo {
 //   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 //
 // Init reads and checks the attributes and types of the node. Compute runs the node, in several threads at a time:
-// nothing changes a state after Init. The destructor frees what Init took, after an error too. Neither may throw.
+// nothing changes a state after Init. The destructor frees the resources of Init, also after an error. Neither may
+// throw.
 template <class State>
 struct KernelOf {
   static OrtStatus* Create(const KernelInit& init, void** kernel) {

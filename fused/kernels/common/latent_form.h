@@ -6,8 +6,9 @@
 
 namespace mojo {
 
-// NaiveIsLess tells whether it takes fewer multiplications to make keys and values of so many tokens than to multiply
-// the queries with w, before they attend to latents, and what they attend to.
+// NaiveIsLess reports whether the naive form takes fewer multiplications: it computes keys and values of so many
+// tokens. The absorbed form multiplies the queries with w before they attend to latents, and multiplies the result with
+// w.
 template <class Sizes>
 bool NaiveIsLess(const Sizes& t, size_t tokens) {
   const size_t of_w = t.latent * (t.nope + t.value_width), attended = t.queries * tokens;

@@ -12,8 +12,8 @@ struct LinearAttentionTensors {
   const void* k = nullptr;       // [batch, tokens, k_heads, key]
   const void* v = nullptr;       // [batch, tokens, heads, value]
   const float* past = nullptr;   // [batch, heads, key, value]; null: zeros
-  const float* decay = nullptr;  // [batch, tokens, heads, channels]; null: none
-  const float* beta = nullptr;   // [batch, tokens, beta_heads]; null: none
+  const float* decay = nullptr;  // [batch, tokens, heads, channels]; may be null
+  const float* beta = nullptr;   // [batch, tokens, beta_heads]; may be null
   void* y = nullptr;             // [batch, tokens, y_heads, value]
   float* present = nullptr;      // as past, and may be past; null: not read
   size_t batch = 0, tokens = 0, key = 0, value = 0;

@@ -12,13 +12,13 @@ struct MoEShape {
   size_t k = 0;  // experts of a token
   size_t experts = 0;
   size_t hidden = 0;  // width of X and Y
-  size_t inner = 0;   // width of what is activated
-  size_t packed = 0;  // width of the first product: 2 * inner, or inner where there is no gate
+  size_t inner = 0;   // width of the activation
+  size_t packed = 0;  // width of the first product: 2 * inner, or inner without a gate
 };
 
 inline MoEShape ShapeOf(const MoESizes& z) { return {z.A, z.K, z.E, z.H, z.I, z.G}; }
 
-// CheckIds looks at every id: one that is no expert's would be read from anywhere.
+// CheckIds checks every id: an id out of range would read memory outside the weights.
 OrtStatus* CheckIds(const Api& api, const OpDef& def, const int64_t* ids, const MoEShape& shape);
 
 }  // namespace mojo

@@ -70,9 +70,9 @@ void KernelDestroy(void* kernel) {
 
 void Fill(CustomOp* op, const Api& api, const OpEntry& entry, size_t combo) {
   *op = CustomOp{};
-  // 18 adds outputs written over inputs. Claim no more than is used: runtimes refuse a version above
-  // their own. InferOutputShapeFn (17) stays null on purpose: a wrong or half-known shape makes later
-  // nodes fail to load, none never does.
+  // Version 18 adds outputs written over inputs. Claim only the version in use: runtimes refuse a version above their
+  // own. InferOutputShapeFn (17) stays null on purpose: a wrong or half-known shape makes later nodes fail to load, a
+  // missing one never does.
   op->version = api.version >= 18 ? 18 : kOldestVersion;
   // CreateKernel and KernelCompute, which cannot report errors, stay null: 1.16 calls the V2 ones
   // only then.

@@ -1,9 +1,9 @@
 // How an op of the domain "mojo" becomes OrtCustomOp structs.
 //
-// An OpDef says what the op is (name, inputs, outputs, attributes, element types) whatever the device. A
-// Backend says how one device runs it. A library (CPU, CUDA, an NPU) pairs the OpDefs of schema.h with its
-// own Backends in one table and returns the table to RegisterOps; there is one OrtCustomOp per pair and
-// element type combination, and onnxruntime merges those of one name into one op.
+// An OpDef describes the op (name, inputs, outputs, attributes, element types) for every device. A Backend runs it on
+// one device. A library (CPU, CUDA, an NPU) pairs the OpDefs of schema.h with its Backends in one table and passes the
+// table to RegisterOps. Each pair and element type combination makes one OrtCustomOp; onnxruntime merges structs of one
+// name into one op.
 #ifndef MOJO_KERNELS_COMMON_OP_H_
 #define MOJO_KERNELS_COMMON_OP_H_
 
@@ -36,7 +36,7 @@ constexpr ONNXTensorElementDataType kU8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
 struct TypeCombo {
   ONNXTensorElementDataType inputs[kMaxInputs];
   ONNXTensorElementDataType outputs[kMaxOutputs];
-  // An attribute, an int, and the value that it must have with these types; -1: none.
+  // The number of an int attribute and the value that these types require; -1: no attribute.
   int attribute = -1;
   int64_t value = 0;
 };
@@ -60,22 +60,22 @@ constexpr size_t kMaxValues = 8;
 struct AttributeDef {
   const char* name;
   AttributeType type;
-  const char* values[kMaxValues];  // what a string may be
+  const char* values[kMaxValues];  // allowed strings
   size_t value_count;
   bool is_bool;   // in the op's struct: whether an int is 1, or a string the second of two values
   size_t offset;  // in the op's struct
   Bounds bounds;  // of a number
 };
 
-// AttributeRule limits an attribute further: always, or where another one, a string, has certain values. Attributes are
-// numbers in the op's list, -1 for none; sets of values have a bit for each.
+// AttributeRule limits an attribute further: always, or when another attribute, a string, has certain values.
+// Attributes are numbers in the op's list, -1 if absent; sets of values have a bit for each.
 struct AttributeRule {
   int attribute;
   int with;         // the other attribute
   unsigned is;      // its values
-  unsigned values;  // what a string may then be
+  unsigned values;  // allowed strings, if it applies
   int at_most;      // an attribute that this one is not greater than
-  Bounds bounds;    // what a number may then be; expected is of all three
+  Bounds bounds;    // allowed numbers, if it applies; expected describes all three
 };
 
 constexpr size_t kMaxAlternatives = 4;
@@ -90,31 +90,31 @@ struct SizeDef {
   int left = 0, right = 0;
 };
 
-// DimDef is a word of a shape. Sizes are numbers in the op's list, -1 for none.
+// DimDef is a word of a shape. Sizes are numbers in the op's list, -1 if absent.
 struct DimDef {
   int size;  // of a spread, as A..., the product of A
   bool spread = false;
   bool wide = false;   // may be 1, and those at the front missing
   bool least = false;  // may be more
-  int from = -1;       // where A...[from] begins in A, counted from the end
+  int from = -1;       // start of A...[from] in A, counted from the end
 };
 
-// Alternative is a shape, in words; spread is the number of the word that takes any number of dimensions, -1 for none.
+// Alternative is a shape, in words; spread is the word that takes any number of dimensions, -1 if absent.
 struct Alternative {
   const DimDef* dims;
   size_t rank;
   int spread;
 };
 
-// ShapeDef is the shape of an input or output. selector decides among several: an attribute of that number, or whether
-// an input is given, -2 less its number; -1 for none: each of them is right.
+// ShapeDef is the shape of an input or output. selector chooses an alternative: by an attribute, with its number, or by
+// whether an input is given, with -2 minus its number. With -1, every alternative is right.
 struct ShapeDef {
   int selector;
   size_t count;
   Alternative list[kMaxAlternatives];
 };
 
-// RelationDef is what else holds: where the choice of its selector is value, or is not, with unless.
+// RelationDef is another requirement: it holds if the choice of its selector is value or, with unless, is not.
 struct RelationDef {
   char kind;        // d: left divides right, <: at most, =: equal; of inputs, i: both or neither, n: left needs right
   int left, right;  // sizes, or inputs
@@ -146,7 +146,7 @@ struct OpDef {
   size_t relation_count;
 };
 
-// KernelInit is what a Backend gets to make the kernel of one node.
+// KernelInit is the input of a Backend that makes the kernel of one node.
 struct KernelInit {
   const Api& api;
   const OpDef& def;
@@ -191,9 +191,8 @@ struct OpEntry {
   const Backend* backend;
 };
 
-// ReadTensor returns data and shape of a value that serves as input number index of the op. A shape that
-// no tensor can have, or one of too high a rank, is an error. data is not null: only that of an input that
-// is left out is.
+// ReadTensor returns data and shape of a value that serves as input number index of the op. It returns an error for an
+// impossible shape or too high a rank. data is null only if the input is omitted.
 OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtValue* value, const void** data,
                       Shape* shape);
 
@@ -205,8 +204,8 @@ OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, const OpDef& def
 OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
                              const void** data, Shape* shape);
 
-// MakeOutput allocates output number index. Where the node leaves the output out, data is null if the
-// op allows that; else that is an error.
+// MakeOutput allocates output number index. If the node omits the output, data is null if the op allows that; otherwise
+// MakeOutput returns an error.
 OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const Shape& shape,
                       void** data);
 

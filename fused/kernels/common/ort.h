@@ -26,7 +26,7 @@ constexpr size_t kMaxRank = 16;
 // The oldest supported API: the first whose custom ops report errors.
 constexpr uint32_t kOldestVersion = 16;
 
-// Api is the OrtApi table and what of it may be called.
+// Api is the OrtApi table and the version up to which it may be used.
 struct Api {
   const OrtApi* ort = nullptr;
   uint32_t version = 0;  // the version the table was asked for, at most ORT_API_VERSION
@@ -36,8 +36,8 @@ struct Api {
   bool has_scratch_buffer() const { return version >= 18; }
 };
 
-// ProbeApi asks for the newest table that both this library and the runtime know.
-// Returns an Api whose ort is null where the runtime offers none.
+// ProbeApi asks for the newest table that both this library and the runtime know. Its ort is null if the runtime has no
+// such table.
 Api ProbeApi(const OrtApiBase* base);
 
 // TheApi is the table found by the first RegisterCustomOps of this process.
@@ -60,8 +60,8 @@ struct Shape {
   Shape(const Shape&) = delete;
   Shape& operator=(const Shape&) = delete;
 
-  // Count is the number of elements (1 for rank 0), Product that of the dims from begin to end - 1; what is too large
-  // for a number is the greatest.
+  // Count is the number of elements (1 for rank 0), Product the product of the dims from begin to end - 1. Both
+  // saturate on overflow.
   size_t Count() const { return Product(0, rank); }
   size_t Product(size_t begin, size_t end) const;
   // Possible reports whether a tensor can have this shape: no dim is negative, and all of it can be
@@ -76,8 +76,8 @@ struct ShapeText {
   explicit ShapeText(const Shape& shape) : ShapeText(shape.dims, shape.rank) {}
 };
 
-// ReadShape reads a tensor's shape, without an allocation where the runtime can (API 24). There are no
-// dims where the rank is above kMaxRank.
+// ReadShape reads a tensor's shape, without an allocation if the runtime can (API 24). It returns no dims if the rank
+// is above kMaxRank.
 OrtStatus* ReadShape(const Api& api, const OrtValue* value, Shape* shape);
 
 // ParallelFor calls fn(state, 0..tasks-1) on the session's threads, or in place for one task.

@@ -20,7 +20,7 @@ struct QuantizedPlace {
   size_t inputs[5];  // as in QuantizedTensors
 };
 
-// PlaceFrom is that of an op whose inputs follow on the one of a number, codes.
+// PlaceFrom is the place of quantized inputs that begin at input first, with the codes.
 constexpr QuantizedPlace PlaceFrom(size_t first) {
   return {"code", "k", {first, first + 1, first + 2, first + 3, first + 4}};
 }

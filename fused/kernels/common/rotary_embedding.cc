@@ -6,7 +6,7 @@
 namespace mojo {
 namespace {
 
-// StaticLastDim is the last dim of input X where the model fixes it, else -1.
+// StaticLastDim is the last dim of input X if the model fixes it, else -1.
 int64_t StaticLastDim(const KernelInit& init) {
   const OrtApi& ort = *init.api.ort;
   OrtTypeInfo* type = nullptr;
@@ -28,7 +28,7 @@ int64_t StaticLastDim(const KernelInit& init) {
   return last;
 }
 
-// CheckStaticWidth checks the width of what is rotated against the last dim of X where the model fixes it.
+// CheckStaticWidth checks the rotated width against the last dim of X if the model fixes it.
 OrtStatus* CheckStaticWidth(const KernelInit& init, const RotaryEmbeddingAttributes& attributes) {
   const int64_t last = StaticLastDim(init);
   if (last <= 0 || last >= attributes.rotary_dim) return nullptr;

@@ -6,12 +6,12 @@
 
 namespace mojo {
 
-// ReadAttributes for a rotation of X checks its width against the last dimension of X too, where the model fixes that.
+// ReadAttributes for a rotation of X also checks its width against the last dimension of X, if the model fixes it.
 OrtStatus* ReadAttributes(const KernelInit& init, RotaryEmbeddingAttributes* out);
 OrtStatus* ReadAttributes(const KernelInit& init, NormRotaryAttributes* out);
 
-// RotaryLayout is how cos and sin lie against X: the dims of X before the last, merged where that
-// changes nothing, and the step, in elements, of cos and sin along each (0 where broadcast).
+// RotaryLayout is the layout of cos and sin relative to X: the leading dims of X, merged if that changes nothing, and
+// the step, in elements, of cos and sin along each (0 if broadcast).
 struct RotaryLayout {
   size_t rank = 0;  // merged dims, at least 1
   size_t dims[kMaxRank];
