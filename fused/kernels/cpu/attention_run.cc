@@ -23,7 +23,7 @@ constexpr size_t kSliceElements = size_t{1} << 14;
 // Panels are not worth making for so few keys, unless rows fill several tiles.
 constexpr size_t kNoPanels = 32;
 
-// Panels take no more memory than this, if those of one pair do not.
+// Panels take at most this much memory, unless one pair needs more.
 constexpr size_t kPanelBytes = size_t{64} << 20;
 
 // Elements of keys and values that are worth waking another thread for.
@@ -95,7 +95,7 @@ OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const HostMem
                         const AttentionAttributes& attributes, const AttentionTypes& types, AttentionTensors* tensors) {
   AttentionTensors& t = *tensors;
   const size_t pairs = t.batch * t.key_heads;
-  // Where no tensor has an element, sizes may be anything.
+  // If no tensor has an element, sizes may be anything.
   const bool no_y = pairs == 0 || t.heads == 0 || t.queries == 0 || t.value_width == 0;
   const bool no_cache = pairs == 0 || t.room == 0 || (t.width == 0 && t.value_width == 0);
   if (no_y && (no_cache || (t.present_key == nullptr && t.present_value == nullptr))) return nullptr;

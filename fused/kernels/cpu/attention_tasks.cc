@@ -11,7 +11,7 @@
 namespace mojo {
 namespace {
 
-// Where a slice begins among the keys when rows of the cache are multiplied as they lie.
+// Slices of keys begin at a multiple of this when rows of the cache are read without panels.
 constexpr size_t kSliceKeys = 64;
 
 // Pair is one sequence and one head of keys.
@@ -32,7 +32,7 @@ const char* Head(const void* data, const HeadSteps& steps, size_t batch, size_t 
   return static_cast<const char*>(data) + (batch * steps.batch + head * steps.head) * size;
 }
 
-// Cache is the keys, or the values, of a pair: the new ones, the past ones, and where they come together.
+// Cache is the keys, or the values, of a pair: the new rows, the past rows, and the memory that joins them.
 struct Cache {
   const char *added, *past;
   char* present;
@@ -92,7 +92,7 @@ struct Span {
 // Seen are the keys that a query of a pair may see, by its position.
 Span Seen(const AttentionGo& go, const Pair& p, size_t query) {
   const AttentionAttributes& a = go.attributes;
-  const size_t at = query + p.length, before = go.t.queries;  // the key that the query stands with is at - before
+  const size_t at = query + p.length, before = go.t.queries;  // the query's own key is at - before
   Span seen{0, p.length};
   if (a.causal) seen.end = at < before ? 0 : std::min(p.length, at - before + 1);
   const auto window = static_cast<size_t>(a.window);
@@ -146,8 +146,8 @@ struct Worker {
   }
 };
 
-// Visit completes the rows of a pair from begin to end - 1 of present, and calls read with where keys and values are.
-// Past ones that are streamed are read from past, and before: the copy is in none of the processor's caches.
+// Visit completes the rows of a pair from begin to end - 1 of present, and calls read with the addresses of keys and
+// values. Streamed past rows are read from past, before they are copied: no processor cache holds the copy.
 template <class Read>
 void Visit(const AttentionGo& go, const Pair& p, size_t begin, size_t end, Read read) {
   const Cache keys = Keys(go, p), values = Values(go, p);

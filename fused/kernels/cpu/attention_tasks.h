@@ -1,7 +1,7 @@
 // The steps of a run of Attention, each cut into tasks that threads take by turns.
 //
-// A pair is a sequence and a head of keys. Its rows are its queries, those of its heads one after the other for each
-// token. What a task computes does not depend on how many threads there are.
+// A pair is a sequence and a head of keys. Its rows are the queries of its heads, head after head for each token. The
+// result of a task does not depend on the number of threads.
 #ifndef MOJO_KERNELS_CPU_ATTENTION_TASKS_H_
 #define MOJO_KERNELS_CPU_ATTENTION_TASKS_H_
 
@@ -18,20 +18,21 @@ struct PairRows {
   size_t step;  // elements from one to the next
 };
 
-// AttentionState is what a tile, or a slice of the keys of one, has seen.
+// AttentionState is the state of a tile, or of one slice of its keys.
 struct AttentionState {
   float *most = nullptr, *sum = nullptr, *total = nullptr;
 };
 
-// AttentionGo is what the tasks of a run share.
+// AttentionGo is the shared state of a run's tasks.
 struct AttentionGo {
   const AttentionAttributes& attributes;
   const AttentionTensors& t;
   const AttentionFns& fns;
-  size_t size = 0;       // of an element of keys and values
-  size_t row_size = 0;   // of one of queries and of the result
-  bool panels = false;   // keys and values are put into panels first
-  bool shared = false;   // those of all blocks, for all tiles; else the only tile of a pair makes one block's at a time
+  size_t size = 0;      // of an element of keys and values
+  size_t row_size = 0;  // of one of queries and of the result
+  bool panels = false;  // keys and values are put into panels first
+  bool shared =
+      false;  // all tiles share the panels of all blocks; else the only tile of a pair makes a block's at a time
   bool copies = false;   // rows of past_key become rows of present_key
   bool streams = false;  // they do past the caches of the processor, while they are read
   size_t pairs = 0;      // all of them
@@ -46,8 +47,8 @@ struct AttentionGo {
   size_t valid_step = 0;
   char* workers = nullptr;  // scratch memory of each worker
   size_t worker_bytes = 0;
-  AttentionState partial{};  // [pair, slice, row] where there are several slices
-  float* means = nullptr;    // [pair, total_step] where there are several slices and empty rows become the mean
+  AttentionState partial{};  // [pair, slice, row] if there are several slices
+  float* means = nullptr;    // [pair, total_step] if there are several slices and empty rows become the mean
   // The pairs that are worked off now.
   size_t first_pair = 0, pair_count = 0;
   size_t blocks = 0;  // of the longest sequence
@@ -58,14 +59,14 @@ struct AttentionGo {
 // WorkerBytes is how much scratch memory a worker takes.
 size_t WorkerBytes(const AttentionGo& go);
 
-// FillAttentionPanels completes present_key and present_value for the blocks of keys from begin to end - 1, those of
-// the first pair first, and puts them into panels that are shared.
+// FillAttentionPanels completes present_key and present_value for the blocks of keys from begin to end - 1, beginning
+// with the first pair, and packs them into shared panels.
 void FillAttentionPanels(const AttentionGo& go, size_t begin, size_t end);
 
-// WorkOffTiles works off tiles until there are none. state is an AttentionGo.
+// WorkOffTiles works off tiles until all are done. state is an AttentionGo.
 void WorkOffTiles(void* state, size_t worker);
 
-// JoinSlices makes the rows of y of the pairs from begin to end - 1 of what slices gave.
+// JoinSlices joins the slices' results into rows of y, for the pairs from begin to end - 1.
 void JoinSlices(const AttentionGo& go, size_t begin, size_t end);
 
 }  // namespace mojo

@@ -19,7 +19,7 @@ constexpr size_t kMaxTasks = 256;
 
 OrtStatus* RegisterLibrary(OrtSessionOptions* options, const OrtApiBase* base, const OpEntry* table, size_t count) {
   const Api api = ProbeApi(base);
-  // Without a table there is no way to make a status. No such runtime is known.
+  // A status cannot be made without a table. No such runtime is known.
   if (api.ort == nullptr) return nullptr;
   if (TheKernels() == nullptr) {
     const char* cap = getenv("MOJO_CPU_ISA");

@@ -1,4 +1,4 @@
-// The CPU backends of the ops, and what they share.
+// The CPU backends of the ops, and their common helpers.
 #ifndef MOJO_KERNELS_CPU_BACKENDS_H_
 #define MOJO_KERNELS_CPU_BACKENDS_H_
 
@@ -12,13 +12,13 @@ namespace mojo {
 MOJO_CPU_OPS(MOJO_DECLARE)
 #undef MOJO_DECLARE
 
-// RegisterLibrary is what RegisterCustomOps of a library with CPU kernels does: it adds the rows of the
-// table to the session options as domain "mojo", for the onnxruntime of base. The environment variable
-// MOJO_CPU_ISA (portable, avx2 or avx512) caps the instruction set. The table lives as long as the process.
+// RegisterLibrary implements RegisterCustomOps of a library with CPU kernels: it adds the rows of the table to the
+// session options as domain "mojo", for the onnxruntime of base. The environment variable MOJO_CPU_ISA (portable, avx2
+// or avx512) caps the instruction set. The table must live as long as the process.
 OrtStatus* RegisterLibrary(OrtSessionOptions* options, const OrtApiBase* base, const OpEntry* table, size_t count);
 
-// TheKernels is the table for this machine, chosen at the first call: the best that the environment
-// variable MOJO_CPU_ISA allows. Null where the variable's value is unknown.
+// TheKernels is the table for this machine, chosen at the first call: the best that the environment variable
+// MOJO_CPU_ISA allows. It is null if the variable's value is unknown.
 const KernelTable* TheKernels();
 
 // ToElementType translates the three types that the ops take.
@@ -28,9 +28,9 @@ ElementType ToElementType(ONNXTensorElementDataType type);
 // thread for, at least 1 and at most items (for items > 0).
 size_t TaskCount(size_t items, size_t width);
 
-// ProductGroups is how many groups to cut units of weights into, with which so many products are made in all: a task
-// multiplies with one group. The number is a power of two, unless there are fewer units, since onnxruntime gives each
-// of its threads as many tasks.
+// ProductGroups is the number of groups to cut units of weights into, for so many products in all: a task multiplies
+// with one group. It is a power of two, unless there are fewer units, since onnxruntime assigns the same number of
+// tasks to each thread.
 size_t ProductGroups(size_t units, size_t products);
 
 // RunInTasks calls run(args, begin, end) for ranges that together cover 0..items-1 once, on the

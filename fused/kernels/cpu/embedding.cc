@@ -13,7 +13,7 @@ struct EmbeddingKernel {
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
 };
 
-// Work is what the tasks of one run share.
+// Work is the shared state of one run's tasks.
 struct Work {
   QuantizedWeights weights;
   const int64_t* ids;

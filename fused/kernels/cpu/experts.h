@@ -1,9 +1,9 @@
-// What MoE and QMoE share on the CPU. They differ in how weights are read: what multiplies is in moe_tasks.cc and
-// qmoe_tasks.cc.
+// The code that MoE and QMoE share on the CPU. They differ in how they read weights: their products are in moe_tasks.cc
+// and qmoe_tasks.cc.
 //
 // Choices are sorted by expert, so that each expert's weights are read once for all its tokens (a grouped GEMM, as in
 // Gale et al., "MegaBlocks", 2022). The outputs of a token's choices are summed in the order of its ids, so results do
-// not depend on how the work is divided.
+// not depend on the division of the work.
 #ifndef MOJO_KERNELS_CPU_EXPERTS_H_
 #define MOJO_KERNELS_CPU_EXPERTS_H_
 
@@ -33,18 +33,19 @@ struct ExpertArgs {
   float alpha = 1;
   float limit = 0;
   float up_offset = 0;
-  // About as much scratch memory as a run takes: that of 1900 tokens with 8 experts each, H 2048 and I 768. Tokens
-  // beyond it are computed in another pass, which reads the weights again.
+  // The approximate limit of a run's scratch memory: enough for 1900 tokens with 8 experts each, H 2048 and I 768. More
+  // tokens take another pass, which reads the weights again.
   size_t scratch_bytes = size_t{256} << 20;
 
-  // Set writes the sizes of a call, and what is between its two products.
+  // Set writes the sizes of a call and the gate between its two products.
   void Set(const MoEShape& shape, const GLUAttributes& gate, Packing packing);
 };
 
 // Multiplications that are worth waking another thread for.
 constexpr size_t kFewMultiplications = size_t{1} << 18;
 
-// ExpertPass is what the tasks of some tokens share. A place is the number of a choice in the order of the experts.
+// ExpertPass is the shared state of the tasks for some tokens. A place is the number of a choice in the order of the
+// experts.
 struct ExpertPass {
   GateFn gate = nullptr;
   WeightedSumFn weighted_sum = nullptr;
@@ -62,8 +63,8 @@ struct ExpertPass {
   // TakeRoom takes scratch memory for the order of so many choices.
   void TakeRoom(const ExpertArgs& args, size_t choices, HostRoom* room);
 
-  // Sort sorts the choices of the pass, some or all into panels of so many lanes (0: none), and widens their weights.
-  // The rows of outputs are row_step apart.
+  // Sort sorts the choices of the pass, some or all into panels of so many lanes (0: no panels), and widens their
+  // weights. The rows of outputs are row_step apart.
   void Sort(const ExpertArgs& args, size_t lanes, size_t row_step);
 
   // Combine writes y of the tokens from begin to end - 1: the sums of their choices' outputs times their weights.

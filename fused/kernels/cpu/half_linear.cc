@@ -1,6 +1,6 @@
-// HalfLinear on the CPU. Weights are read where they lie, by the loops that MoE has for the weights of an expert: few
-// rows of X widen them in registers, at the speed of the memory; many have them widened once, by blocks that stay in
-// the cache. As in MoE, many rows lie in panels where the weights of an output lie side by side.
+// HalfLinear on the CPU. Weights are read in place, by the loops that MoE uses for an expert. For few rows, the loops
+// widen weights in registers, at the speed of the memory. For many rows, they widen them once, by blocks that stay in
+// the cache. As in MoE, many rows are in panels if the weights of an output lie side by side.
 #include <algorithm>
 
 #include "common/attributes.h"
@@ -11,18 +11,18 @@
 namespace mojo {
 namespace {
 
-// HalfLinearTensors are those of one run.
+// HalfLinearTensors are the tensors of one run.
 struct HalfLinearTensors {
   const void *x, *w, *bias;  // bias may be null
   void* y;
   size_t rows, n, k;
 };
 
-// Rows that a task takes: those of all weights that it reads.
+// Rows that a task takes through all its weights.
 constexpr size_t kRows = 128;
 
-// Outputs that are not cut. Few rows read the weights of an input where they lie side by side for as many outputs; the
-// sums of many rows stay in the cache.
+// A unit of outputs, which is not cut. Few rows read an input's adjacent weights for so many outputs; the sums of many
+// rows must stay in the cache.
 constexpr size_t kFewRows = 6;
 constexpr size_t kColumns = 512;
 constexpr size_t kColumnsOfMany = 128;
@@ -45,7 +45,7 @@ OrtStatus* HalfLinearKernel::Init(const KernelInit& init) {
   return memory.Find(init);
 }
 
-// Go is what the tasks of one run share: each multiplies some rows of X with some outputs' weights.
+// Go is the shared state of one run's tasks: each multiplies some rows of X with some outputs' weights.
 struct Go {
   const HalfLinearKernel& kernel;
   const HalfLinearTensors& tensors;
@@ -55,8 +55,8 @@ struct Go {
   size_t lanes = 0, panels = 0;
   float* x = nullptr;           // [rows, k]
   float* x_panels = nullptr;    // [panels, k, lanes]
-  const float* bias = nullptr;  // null: none
-  float* products = nullptr;    // [rows, n]; y itself where it is float32
+  const float* bias = nullptr;  // may be null
+  float* products = nullptr;    // [rows, n]; y itself if it is float32
   size_t groups = 0;            // of outputs
   size_t unit = 0;              // outputs that are not cut
 };
@@ -78,13 +78,13 @@ void FillPanels(const Go& go, size_t begin, size_t end) {
   }
 }
 
-// Outputs are the weights of a task: those of count outputs, from number first on.
+// Outputs are the weights of a task: of count outputs, from number first on.
 struct Outputs {
   const char* w;
   size_t first, count;
 };
 
-// MultiplyPanels computes what the panels from number panel on give for the outputs.
+// MultiplyPanels computes the outputs for the panels from number panel on.
 void MultiplyPanels(const Go& go, const Outputs& outputs, size_t panel, size_t panels) {
   const size_t n = go.tensors.n, k = go.tensors.k, row = k * 2;
   float products[kRows * kPanelOutputs], nobody[kPanelOutputs];
@@ -104,7 +104,7 @@ void MultiplyPanels(const Go& go, const Outputs& outputs, size_t panel, size_t p
   }
 }
 
-// MultiplyRows computes what the rows from begin to end - 1 give for the outputs.
+// MultiplyRows computes the outputs for the rows from begin to end - 1.
 void MultiplyRows(const Go& go, const Outputs& outputs, size_t begin, size_t end) {
   const HalfLinearTensors& t = go.tensors;
   const bool by_rows = go.kernel.attributes.layout == Layout::kOutIn;

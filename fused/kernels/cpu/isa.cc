@@ -47,7 +47,7 @@ bool HasDotProd() {
 }
 #endif
 
-// Level is the place of cap among the instruction sets, -1 where it is none of them.
+// Level is the index of cap among the instruction sets, -1 if unknown.
 int Level(const char* cap) {
   if (cap == nullptr || cap[0] == '\0' || strcmp(cap, "avx512") == 0) return 2;
   return strcmp(cap, "avx2") == 0 ? 1 : strcmp(cap, "portable") == 0 ? 0 : -1;

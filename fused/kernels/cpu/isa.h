@@ -11,8 +11,8 @@ namespace mojo {
 // "avx512", or null or empty for no cap. Returns null for any other cap.
 const KernelTable* BestKernels(const char* cap);
 
-// BestLinear is the same for the loops of Linear, whose AVX-512 needs VNNI too. On arm64 it takes the one with products
-// of bytes (SDOT) where the machine has them, below no cap.
+// BestLinear is the same for the loops of Linear, whose AVX-512 needs VNNI too. On arm64, without a cap, it takes the
+// loops with products of bytes (SDOT) if the machine has them.
 const LinearFns* BestLinear(const char* cap);
 
 }  // namespace mojo

@@ -15,10 +15,10 @@ namespace {
 // Rows that a product takes at a time.
 constexpr size_t kRows = 96;
 
-// Keys and values of heads take no more memory than this at a time, if those of one head do not.
+// Keys and values of heads take at most this much memory at a time, unless one head needs more.
 constexpr size_t kHeadBytes = size_t{64} << 20;
 
-// LatentGo is what the tasks of a run share.
+// LatentGo is the shared state of a run's tasks.
 struct LatentGo {
   const LatentTensors& t;
   ElementType type = kFloat32;
@@ -63,16 +63,16 @@ void Widen(const LatentGo& go, const void* from, float* to, size_t n) {
   TheKernels()->to_float32(go.type, from, to, n);
 }
 
-// WriteToken writes the latent and the rotated channels of an added token, those of all sequences counted.
+// WriteToken writes the latent and the rotated channels of an added token, counted over all sequences.
 void WriteToken(const LatentGo& go, size_t token, char* to) {
   const size_t latent = go.t.latent * go.size, rotated = go.t.rotated * go.size;
   memcpy(to, static_cast<const char*>(go.t.c) + token * latent, latent);
-  if (rotated > 0) {  // else there may be no memory
+  if (rotated > 0) {  // else k_pe may be null
     memcpy(to + latent, static_cast<const char*>(go.t.k_pe) + token * rotated, rotated);
   }
 }
 
-// CompletePresent writes the tokens from begin to end - 1 of present, those of all sequences counted.
+// CompletePresent writes the tokens from begin to end - 1 of present, counted over all sequences.
 void CompletePresent(const LatentGo& go, size_t begin, size_t end) {
   const LatentTensors& t = go.t;
   const size_t bytes = t.Width() * go.size;
@@ -87,7 +87,7 @@ void CompletePresent(const LatentGo& go, size_t begin, size_t end) {
   }
 }
 
-// Absorb computes what one head's queries are multiplied with latents by. state is a LatentGo.
+// Absorb multiplies one head's queries with w, for products with latents. state is a LatentGo.
 void Absorb(void* state, size_t head) {
   const auto& go = *static_cast<const LatentGo*>(state);
   const LatentTensors& t = go.t;
@@ -107,7 +107,7 @@ void Absorb(void* state, size_t head) {
   }
 }
 
-// Project multiplies what one head attended to with w. state is a LatentGo.
+// Project multiplies one head's sum of latents with w. state is a LatentGo.
 void Project(void* state, size_t head) {
   const auto& go = *static_cast<const LatentGo*>(state);
   const LatentTensors& t = go.t;

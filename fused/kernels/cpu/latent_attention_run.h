@@ -9,7 +9,7 @@
 namespace mojo {
 
 // RunLatentAttention computes y and fills present, in the form that takes fewer multiplications: naive, with keys and
-// values of all tokens, or absorbed, where the latents are the keys of all heads.
+// values of all tokens, or absorbed, with the latents as the keys of all heads.
 OrtStatus* RunLatentAttention(const Api& api, OrtKernelContext* context, const HostMemory& memory,
                               const LatentAttentionAttributes& attributes, ElementType type,
                               const LatentTensors& tensors);

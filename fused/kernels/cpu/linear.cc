@@ -1,5 +1,4 @@
-// Linear on the CPU. Activations are rounded into tiles first; then panels of weights are multiplied with them, read
-// where they lie.
+// Linear on the CPU. It rounds activations into tiles, then multiplies panels of weights, read in place, with them.
 #include <algorithm>
 
 #include "cpu/backends.h"
@@ -27,7 +26,7 @@ OrtStatus* LinearKernel::Init(const KernelInit& init) {
   return memory.Find(init);
 }
 
-// Go is what the tasks of one run share: each multiplies some rows with some panels.
+// Go is the shared state of one run's tasks: each multiplies some rows with some panels.
 struct Go {
   QuantizeArgs quantize;
   MultiplyArgs multiply;

@@ -31,13 +31,13 @@ OrtStatus* LinearAttentionKernel::Init(const KernelInit& init) {
 
 constexpr float kNoDecay = 1;
 
-// Go is what the tasks of one run share.
+// Go is the shared state of one run's tasks.
 struct Go {
   const LinearAttentionKernel& kernel;
   const LinearAttentionTensors& t;
   const KernelTable& kernels;
   float *q = nullptr, *k = nullptr;  // widened and normalized; null: they are read as they are
-  float* factors = nullptr;          // e^decay; null: none
+  float* factors = nullptr;          // e^decay; may be null
   float* states = nullptr;           // room for the states; null: past and present serve
   size_t blocks = 0;                 // of a head's columns
 };

@@ -27,16 +27,15 @@ constexpr size_t kMostInRun = 192;
 // MostRuns is how many runs so many choices can be cut into.
 size_t MostRuns(size_t choices, size_t experts);
 
-// FullPanels is how many panels are made of count tokens. A panel takes its time whether its lanes are full or not:
-// that of three quarters of its tokens one by one.
+// FullPanels is the number of panels for count tokens. A panel takes as long as three quarters of its tokens one by
+// one, whether its lanes are full or not.
 size_t FullPanels(size_t count, size_t lanes);
 
 // MostPanels is how many panels so many choices can have.
 size_t MostPanels(size_t choices, size_t lanes);
 
-// PlanRuns sorts the choices by expert. choice[place] and place[choice] become each other's inverse;
-// starts is room for experts + 1 numbers. Panels have so many lanes; none are made where lanes is 0. It returns the
-// number of runs.
+// PlanRuns sorts the choices by expert. choice[place] and place[choice] become each other's inverse; starts is room for
+// experts + 1 numbers. Panels have so many lanes; 0 lanes means no panels. It returns the number of runs.
 size_t PlanRuns(const int64_t* ids, size_t choices, size_t experts, size_t lanes, size_t* starts, size_t* choice,
                 size_t* place, ExpertRun* runs);
 

@@ -50,8 +50,8 @@ OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const HostMemory& m
   // Panels are for weights by rows.
   const KernelTable& kernels = *TheKernels();
   const size_t lanes = a.gate_up.by_rows && a.down.by_rows ? kernels.lanes : 0;
-  // What one token takes. Where there is a choice, hidden and top_k are dimensions of tensors that are in
-  // memory; inner and experts need not be, if the other one is 0.
+  // The bytes of one token. If there is a choice, hidden and top_k are dimensions of tensors in memory; inner and
+  // experts need not be, if the other one is 0.
   constexpr size_t kMost = PTRDIFF_MAX / 32;
   size_t token_bytes = (Padded(a.hidden) + 16) * sizeof(float);
   if (a.top_k > 0) {

@@ -9,7 +9,7 @@ namespace mojo {
 // ExpertWeights is one matrix per expert, one after the other, and perhaps a bias for each.
 struct ExpertWeights {
   const void* data;
-  const void* bias;  // null: none
+  const void* bias;  // may be null
   bool by_rows;      // out_in
 };
 

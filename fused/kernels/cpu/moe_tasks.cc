@@ -7,7 +7,7 @@
 namespace mojo {
 namespace {
 
-// What a task has before it is activated or added up: tokens times outputs, gate and up.
+// Products of a task before activation or summation: tokens times outputs, gate and up.
 constexpr size_t kProducts = kMostInRun * kRowBlock;
 
 // Widened returns n numbers as float32, as they are or in room.
@@ -52,7 +52,7 @@ void MultiplyPanels(const Go& go, const Block& b, const ExpertRun& run, const fl
                         b.width, y, next.Data()});
 }
 
-// GateUp is what a task activates: blocks of gate and up, their biases.
+// GateUp is the input of a task's activation: blocks of gate and up, their biases.
 struct GateUp {
   Block gate, up;
   bool by_turns;  // gate's block has both by turns: interleaved columns lie side by side, and so do their products

@@ -16,12 +16,12 @@ inline const char* At(const void* data, size_t element, ElementType type) {
   return static_cast<const char*>(data) + element * (type == kFloat32 ? 4 : 2);
 }
 
-// Go is what the tasks of a number of tokens share. Rows of x, activated and outputs are Padded.
+// Go is the shared state of the tasks for some tokens. Rows of x, activated and outputs are Padded.
 struct Go : ExpertPass {
   const MoEArgs& args;
   ProductFn product = nullptr;
   PanelFn product_of_panels = nullptr;
-  size_t lanes = 0;                   // of a panel; 0: there are none
+  size_t lanes = 0;                   // of a panel; 0: no panels
   float* x = nullptr;                 // [tokens, hidden]
   float* x_panels = nullptr;          // [panel, hidden, lanes]; outputs may be in its memory
   float* activated_panels = nullptr;  // [panel, inner, lanes]

@@ -33,7 +33,7 @@ OrtStatus* NormRotaryKernel::Init(const KernelInit& init) {
   return prepared.Prepare(init, kNormRotaryScale);
 }
 
-// Work is what the tasks of one run share.
+// Work is the shared state of one run's tasks.
 struct Work {
   NormRotaryFn run;
   const float* scale;

@@ -1,5 +1,5 @@
-// QMoE on the CPU. Choices are sorted by expert, as MoE does it; the tokens of each expert are rounded into tiles, and
-// multiplied with its panels where they lie.
+// QMoE on the CPU. Like MoE, it sorts choices by expert. It rounds the tokens of each expert into tiles and multiplies
+// them with the expert's panels, read in place.
 #include <algorithm>
 
 #include "common/qmoe.h"
@@ -63,7 +63,7 @@ OrtStatus* RunQMoE(const Api& api, OrtKernelContext* context, const HostMemory& 
   QMoEGo go(a);
   go.x_bytes = TheLinear()->row_bytes(a.gate_up, a.activations);
   go.tile_bytes = TheLinear()->row_bytes(a.down, a.activations);
-  // What one token takes; its dimensions are those of tensors in memory.
+  // The bytes of one token; its dimensions are dimensions of tensors in memory.
   const size_t choice_bytes = go.x_bytes + go.tile_bytes + (a.inner + a.hidden + 32) * sizeof(float);
   const size_t most = MostTokens(a, a.top_k * choice_bytes);
   HostScratch scratch;

@@ -10,25 +10,25 @@ namespace mojo {
 // QMoEArgs are the arguments of a run.
 struct QMoEArgs : ExpertArgs {
   Activations activations = Activations::kFloat;
-  QuantizedWeights gate_up{};  // of all experts, one after the other; n is that of one
+  QuantizedWeights gate_up{};  // of all experts, one after the other; n counts one expert's rows
   QuantizedWeights down{};
-  const float* gate_up_bias = nullptr;  // null: none
+  const float* gate_up_bias = nullptr;  // may be null
   const float* down_bias = nullptr;
 };
 
-// QMoEGo is what the tasks of a number of tokens share. What tokens are gathered in is outputs, before these are made.
+// QMoEGo is the shared state of the tasks for some tokens. Tokens are gathered in outputs, before it is written.
 struct QMoEGo : ExpertPass {
   const QMoEArgs& args;
   bool alone = false;     // there is one token, which no expert has twice: its row is every expert's
   char* x = nullptr;      // the runs' tokens in tiles, or as float32
   size_t x_bytes = 0;     // of a row
-  char* tiles = nullptr;  // activated in tiles, or itself where it stays as it is
+  char* tiles = nullptr;  // activated in tiles, or activated itself if it is not rounded
   size_t tile_bytes = 0;  // of a row
 
   explicit QMoEGo(const QMoEArgs& a) : ExpertPass(a), args(a) {}
 };
 
-// Columns of what is activated that a task makes: a block of the second product's.
+// Columns of the activation that a task makes: a block of the second product's.
 constexpr size_t kInnerBlock = kCodeBlock;
 
 // Panels of the second product that a task multiplies with.
@@ -40,7 +40,7 @@ void GatherTokens(const QMoEGo& go, size_t begin, size_t end);
 // ActivateBlock computes one run's activations of one block of the inner dimension. state is a QMoEGo.
 void ActivateBlock(void* state, size_t task);
 
-// RoundActivated rounds what the runs from begin to end - 1 have activated.
+// RoundActivated rounds the activations of the runs from begin to end - 1.
 void RoundActivated(const QMoEGo& go, size_t begin, size_t end);
 
 // ProjectPanels computes one run's outputs of some panels. state is a QMoEGo.

@@ -27,7 +27,7 @@ OrtStatus* RotaryKernel::Init(const KernelInit& init) {
   return nullptr;
 }
 
-// Work is what the tasks of one run share.
+// Work is the shared state of one run's tasks.
 struct Work {
   RotaryFn run;
   RotaryTensors tensors;

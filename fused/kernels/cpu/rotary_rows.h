@@ -1,4 +1,4 @@
-// What the ops that rotate share on the CPU: where the rows of their tensors lie.
+// The row layout that the rotating ops share on the CPU.
 #ifndef MOJO_KERNELS_CPU_ROTARY_ROWS_H_
 #define MOJO_KERNELS_CPU_ROTARY_ROWS_H_
 
@@ -56,8 +56,7 @@ struct RotaryTensors {
     }
   }
 
-  // MoveOutOfPlace reads x from a copy, which it puts into copy, where y lies over x. False says that there
-  // is no memory for it.
+  // MoveOutOfPlace copies x into copy and reads it from there if y overlaps x. It returns false if memory runs out.
   bool MoveOutOfPlace(std::unique_ptr<char[]>* copy);
 };
 

@@ -1,4 +1,4 @@
-// Scratch memory of a kernel on the CPU; that of a device is in common/device_memory.h.
+// Scratch memory of a kernel on the CPU; common/device_memory.h has the same for devices.
 #ifndef MOJO_KERNELS_CPU_SCRATCH_H_
 #define MOJO_KERNELS_CPU_SCRATCH_H_
 
@@ -35,8 +35,8 @@ class HostScratch {
   // Take allocates bytes, aligned as the allocator's memory is.
   OrtStatus* Take(const Api& api, OrtKernelContext* context, const HostMemory& from, size_t bytes);
 
-  // Divide takes the memory that plan(HostRoom*) divides up, which it calls twice: to count, and to divide. No memory
-  // is taken where plan needs none.
+  // Divide takes the memory that plan(HostRoom*) divides up. It calls plan twice: to count, and to divide. It takes no
+  // memory if plan needs no bytes.
   template <class Plan>
   OrtStatus* Divide(const Api& api, OrtKernelContext* context, const HostMemory& from, const Plan& plan) {
     HostRoom count;

@@ -1,10 +1,10 @@
 // Attention: scores of keys, their softmax block by block, and the sums of values.
 //
-// A tile has rows of queries that share a head of keys. What it has seen so far is, for each row, the greatest score,
-// the sum of the powers of e below it, and the values weighted with those. A block of keys is added to that at a time.
-// Few rows read keys and values as they lie, each once; for many there are panels, which are multiplied like matrices.
-// The products of a block are summed from zero and their sum is added to the total: one chain of additions over
-// thousands of keys would collect several times the rounding errors.
+// A tile has rows of queries that share a head of keys. Its state is, for each row, the greatest score, the sum of the
+// powers of e relative to it, and the values weighted with these powers. Keys are added a block at a time. Few rows
+// read keys and values in place, each once; many rows multiply panels like matrices. The products of a block are summed
+// from zero and their sum is added to the total: one chain of additions over thousands of keys would collect several
+// times the rounding errors.
 #ifndef MOJO_KERNELS_CPU_SIMD_ATTENTION_H_
 #define MOJO_KERNELS_CPU_SIMD_ATTENTION_H_
 
@@ -55,7 +55,7 @@ void FinishRow(const AttentionRow& a) {
   const F32 base = Set(most == kNoScore ? 0 : most);
   const auto factor = [&](size_t i) MOJO_LAMBDA { return PowerOfE(a.most[i * a.state_step] - base); };
   for (size_t i = 0; i < a.slices; ++i) sum += a.sum[i * a.state_step] * factor(i)[0];
-  if (sum == 0) {  // one key that is seen gives 1
+  if (sum == 0) {  // one visible key adds 1
     ForEachVector(a.width, [&](auto lanes, size_t c) MOJO_LAMBDA {
       Store(lanes, y + c, a.empty == nullptr ? F32{} : Load(lanes, a.empty + c));
     });

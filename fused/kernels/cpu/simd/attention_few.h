@@ -1,5 +1,5 @@
-// Attention of a few rows, as in decode steps. Keys and values are read where they are, by up to four rows at a time.
-// The floor is the memory read: keys * (width + value_width) elements.
+// Attention of a few rows, as in decode steps. Up to four rows at a time read keys and values in place. The floor is
+// the memory read: keys * (width + value_width) elements.
 #ifndef MOJO_KERNELS_CPU_SIMD_ATTENTION_FEW_H_
 #define MOJO_KERNELS_CPU_SIMD_ATTENTION_FEW_H_
 
@@ -13,9 +13,9 @@ namespace MOJO_ISA {
 template <class T>
 constexpr size_t kValueStrip = kManyRegisters ? kAttentionBlock : 16 * sizeof(float) / sizeof(T);
 
-// The first rows that read keys and values ask for those that lie so many bytes further on: into the second level of
-// the cache as early as memory takes to answer while others are worked off, and into the first one just before they are
-// read. That one alone has too few requests under way to keep up with memory.
+// The first rows to read keys and values prefetch the ones so many bytes ahead: into the second-level cache as early as
+// the latency of memory requires, and into the first-level cache just before use. The near prefetch has too few
+// requests in flight to keep up with memory.
 constexpr size_t kFarAhead = 12 << 10;
 constexpr size_t kNearAhead = 2 << 10;
 constexpr size_t kCacheLine = 64;
@@ -23,7 +23,7 @@ constexpr size_t kCacheLine = 64;
 // InRegister keeps the compiler from reading a number again each time that it is used.
 MOJO_INLINE F32 InRegister(F32 v) {
 #if defined(MOJO_EMULATE_AVX512)
-  // There is no register as wide.
+  // No register is as wide.
 #elif defined(__AVX512F__)
   asm("" : "+v"(v));
 #elif defined(__x86_64__)
@@ -51,7 +51,7 @@ MOJO_INLINE V JoinedQuads(const V* v) {
   }
 }
 
-// Ask asks for what will be read when as many bytes as kVectors vectors at row are.
+// Ask prefetches for the reads kFarAhead and kNearAhead bytes ahead, as many bytes as kVectors vectors at row.
 template <int kVectors = 1, class T>
 MOJO_INLINE void Ask(const T* row) {
   const char* now = reinterpret_cast<const char*>(row);

@@ -56,7 +56,7 @@ void PanelProduct(const float* a, size_t a_step, const float* panel, size_t dept
 // AddRows adds a block of keys, from key on, to kRows rows from row on.
 template <int kRows>
 void AddRows(const AttentionTile& t, size_t row, size_t key) {
-  // Rows beyond those of the tile are zeros, and see what the last one does.
+  // Rows beyond the tile are zeros, and see the same keys as its last row.
   const size_t rows = Smaller(kRows, t.rows - row), block = key + kAttentionBlock;
   const size_t first = Larger(t.first[row], Larger(key, t.begin));
   const size_t last = Smaller(t.last[row + rows - 1], Smaller(block, t.end));

@@ -1,6 +1,6 @@
 // The softmax of attention, a block of keys at a time (Milakov and Gimelshein, "Online normalizer calculation for
-// softmax", 2018): a row keeps its greatest score and the sum of the powers of e below it. When a block raises the
-// greatest score, what was added up before is multiplied with a factor.
+// softmax", 2018): a row keeps its greatest score and the sum of the powers of e relative to it. When a block raises
+// the greatest score, the previous sums are multiplied with a factor.
 #ifndef MOJO_KERNELS_CPU_SIMD_ATTENTION_SOFTMAX_H_
 #define MOJO_KERNELS_CPU_SIMD_ATTENTION_SOFTMAX_H_
 
@@ -12,9 +12,9 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// The sums of a product must fit into the registers, with what they are made of. Where these are few, the weights of a
-// key are kept there, and its values come one vector after the other, of a strip of keys at a time: the strip is in the
-// nearest cache when the next channels are read, which a block of keys is not.
+// The sums of a product and its operands must fit into the registers. With few registers, they hold the weights of a
+// key, and its values come one vector after the other, from a strip of keys at a time: the strip is still in the
+// nearest cache for the next channels, a whole block of keys is not.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kAttentionSums = 24;
 constexpr bool kManyRegisters = true;
@@ -28,7 +28,7 @@ constexpr float kNoScore = -__builtin_inff();
 inline size_t Smaller(size_t a, size_t b) { return a < b ? a : b; }
 inline size_t Larger(size_t a, size_t b) { return a > b ? a : b; }
 
-// TanhOf is tanh(x) to about 2 ulp: a polynomial where the powers of e would cancel.
+// TanhOf is tanh(x) to about 2 ulp: a polynomial if the powers of e would cancel.
 MOJO_INLINE F32 TanhOf(F32 x) {
   const F32 a = FromBits(Bits(x) & 0x7fffffffu), z = x * x;
   F32 q = Set(-0x1.722ae0p-8f);
@@ -51,8 +51,8 @@ MOJO_INLINE I32 Between(size_t j, size_t first, size_t last) {
   return (lane >= static_cast<int32_t>(from)) & (lane < static_cast<int32_t>(to));
 }
 
-// Adjust caps the scores of a row, adds its bias, and makes minus infinity of those of keys but the ones from first to
-// last - 1, and of those that are not valid. Scores begin with key number key; count is a number of whole vectors.
+// Adjust caps the scores of a row, adds its bias, and writes minus infinity for keys outside first to last - 1 and for
+// keys that are not valid. Scores begin with key number key; count is a number of whole vectors.
 inline void Adjust(const AttentionTile& t, size_t row, size_t key, size_t count, size_t first, size_t last,
                    float* scores) {
   const float* bias = t.bias == nullptr ? nullptr : t.bias[row];
@@ -70,7 +70,7 @@ inline void Adjust(const AttentionTile& t, size_t row, size_t key, size_t count,
   }
 }
 
-// Reduced has in each lane what combine makes of all lanes of one of kLanes vectors.
+// Reduced is one vector: each lane is one of kLanes vectors, reduced by combine.
 template <class Combine>
 MOJO_INLINE F32 Reduced(F32* v, Combine combine) {
 #pragma GCC unroll 4
@@ -81,9 +81,9 @@ MOJO_INLINE F32 Reduced(F32* v, Combine combine) {
   return v[0];
 }
 
-// Weigh makes powers of e of the scores of rows, relative to the greatest of each, and tells by which factors those of
-// former blocks have become less. As many rows as there are lanes are taken together, so that none waits until the
-// lanes of another one are added up.
+// Weigh replaces the scores of rows by powers of e, relative to the greatest of each, and computes the factors that
+// scale the sums of earlier blocks. It takes as many rows together as there are lanes, so that no row waits for the sum
+// over the lanes of another one.
 inline void Weigh(const AttentionTile& t, size_t row, size_t rows, size_t key, size_t count, float* scores) {
   for (; rows > kLanes; row += kLanes, rows -= kLanes, scores += kLanes * kAttentionBlock) {
     Weigh(t, row, kLanes, key, count, scores);

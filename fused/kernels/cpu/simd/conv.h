@@ -39,7 +39,7 @@ struct ConvRow {
   }
 };
 
-// A step of one token takes as many channels at a time as a vector has lanes, if the convolution is no wider.
+// A step of one token takes a vector of channels at a time if the convolution is at most this wide.
 constexpr size_t kStepWidth = 8;
 
 // ConvStep is the step of one token for kLanes channels, in the same order of operations as ConvTokens.
@@ -98,7 +98,7 @@ void Conv(const ConvArgs& args, size_t begin, size_t end) {
     const F32 plus = Set(bias(r));
     T* const to = y + r * args.tokens;
     const size_t edge = args.tokens < before ? args.tokens : before, skipped = args.kept - before;
-    for (size_t t = 0; t < edge; ++t) {  // they read what was kept
+    for (size_t t = 0; t < edge; ++t) {  // these tokens read the kept ones
       F32 z{};
       for (size_t j = 0; j < args.width; ++j) {
         z = Fma(Set(One(the.weight + j)), Set(the.At(skipped + t + j)), z);

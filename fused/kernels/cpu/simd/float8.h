@@ -1,7 +1,6 @@
 // Products with weights of float8e4m3fn, and activations rounded to it.
 //
-// Codes lie as those of 8 bits of integers do, and are widened to float32: nothing of a product is lost but what adding
-// up in float32 loses.
+// Codes have the layout of 8-bit integers and are widened to float32: only the float32 sums lose precision.
 #ifndef MOJO_KERNELS_CPU_SIMD_FLOAT8_H_
 #define MOJO_KERNELS_CPU_SIMD_FLOAT8_H_
 
@@ -29,16 +28,16 @@ class Subnormals {
 #endif
 };
 
-// Float8 is the code at a place of each lane's word, times a scale: its exponent and mantissa stand where float32 has
-// those, 120 powers of two too low, which are in factor.
+// Float8 is the code at a place of each lane's word, times a scale: its exponent and mantissa are moved to the bits of
+// float32's, 120 powers of two too low, which factor contains.
 template <int kPlace>
 MOJO_INLINE F32 Float8(U32 word, F32 factor) {
   const I32 top = (I32)(word << (24 - 8 * kPlace));
   return FromBits((U32)(top >> 4) & 0x87f00000u) * factor;
 }
 
-// Float8Factor is the scale of codes as they are widened, so that products of great activations are as great as those
-// of the weights alone. What is left of a scale that has no room for 120 more powers of two is for the sums.
+// Float8Factor is the scale of codes as they are widened, so that products of great activations are as great as with
+// the decoded weights. If a scale has no room for 120 more powers of two, the rest is applied to the sums.
 struct Float8Factor {
   MOJO_INLINE explicit Float8Factor(float scale) {
     const float folded = scale * 0x1p120f;
@@ -50,10 +49,10 @@ struct Float8Factor {
   float sums;
 };
 
-// NotNumbers has a bit for each code of a word that is no number.
+// NotNumbers has a bit for each code of a word that is a NaN.
 MOJO_INLINE U32 NotNumbers(U32 word) { return ((word & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u; }
 
-// Float8Block is where the codes of 128 columns of a panel begin, block by block of 32.
+// Float8Block is the start of the codes of 128 columns of a panel, block by block of 32.
 MOJO_INLINE const uint8_t* Float8Block(const QuantizedWeights& w, size_t panel, size_t block) {
   return w.codes + (panel * w.k + block * kFloatBlock) * kPanel;
 }
@@ -196,7 +195,7 @@ void RoundFloat8Block(const T* x, float* to) {
   for (size_t i = 0; i < kFloatBlock; i += kLanes) {
     const F32 v = Load(x + i), magnitude = FromBits(Bits(v) & 0x7fffffffu);
     most = Select(magnitude > most, magnitude, most);
-    all += v * Set(0.0f);  // no number as soon as one of them is none
+    all += v * Set(0.0f);  // becomes NaN as soon as one element is NaN or infinite
   }
   const float greatest = Greatest(most);
   const bool numbers = greatest < __builtin_inff() && Sum(all) == 0;
@@ -204,7 +203,8 @@ void RoundFloat8Block(const T* x, float* to) {
   const F32 step = Set(numbers ? greatest / 448 : __builtin_nanf(""));
   for (size_t i = 0; i < kFloatBlock; i += kLanes) {
     const F32 v = numbers ? Load(x + i) * factor : F32{};
-    // A step between floats is 2^-3 of the power of two below them. 1.5 * 2^23 steps added, what is left is whole ones.
+    // A step between floats is 2^-3 of the power of two below them. Adding and subtracting 1.5 * 2^23 steps leaves
+    // whole steps.
     const F32 power = AtLeast(FromBits(Bits(v) & 0x7f800000u), Set(0x1p-6f));
     const F32 whole = power * Set(0x1.8p20f);
     Store(to + i, (v + whole - whole) * step);

@@ -1,8 +1,8 @@
 // The interface between the CPU ops and their inner loops.
 //
-// The loops are compiled once per instruction set from the same source (table.cc). This header is
-// seen by all of those, so it holds plain data only: an inline function here would be compiled with
-// AVX-512 in one unit, and the linker might pick that copy for every machine.
+// The loops are compiled once per instruction set from the same source (table.cc). All these units include this header,
+// so it holds plain data only: an inline function here would be compiled with AVX-512 in one unit, and the linker might
+// pick that copy for every machine.
 #ifndef MOJO_KERNELS_CPU_SIMD_KERNELS_H_
 #define MOJO_KERNELS_CPU_SIMD_KERNELS_H_
 
@@ -22,23 +22,23 @@ struct NormArgs {
   const void* residual;  // AddRMSNorm only
   const float* scale;
   void* y;
-  void* sum;  // AddRMSNorm only, null where the node leaves it out
+  void* sum;  // AddRMSNorm only, null if the node omits it
   size_t width;
   float epsilon;
   const void* gate;  // GatedRMSNorm only, of y's type
   size_t groups;     // GatedRMSNorm only: scale is as many rows, for one row after the other
 };
 
-// NormFn normalises the rows from begin to end - 1.
+// NormFn normalizes the rows from begin to end - 1.
 typedef void (*NormFn)(const NormArgs& args, size_t begin, size_t end);
 
-// NormGate is what the gate of a GatedRMSNorm multiplies: the norm, or what is normalised.
+// NormGate is the operand of a GatedRMSNorm's gate: the norm, or its input.
 enum NormGate { kNoGate, kNormThenGate, kGateThenNorm };
 
 // NormKey selects a NormFn.
 struct NormKey {
   ElementType x;
-  ElementType y;  // type of the output, and what n is rounded to where scale_after_cast
+  ElementType y;  // type of the output, and of the rounded n if scale_after_cast
   bool scale_after_cast;
   bool add;
   NormGate gate = kNoGate;
@@ -49,11 +49,11 @@ struct NormKey {
 struct LayerArgs {
   const void* x;
   const void* residual;
-  const void* x_bias;  // null: none
+  const void* x_bias;  // may be null
   const void* scale;
   const void* bias;
   void* y;
-  void* sum;  // null where the node leaves it out
+  void* sum;  // null if the node omits it
   size_t width;
   float epsilon;
 };
@@ -86,10 +86,9 @@ struct BiasGateArgs {
 // BiasGateFn computes the rows from begin to end - 1.
 typedef void (*BiasGateFn)(const BiasGateArgs& args, size_t begin, size_t end);
 
-// RotaryArgs is count rows of width elements, one after the other in x and y, whose rows of cos and
-// sin lie cos_step and sin_step elements apart. 2 * half channels from first on are rotated, the
-// others are copied. A wide table has an element for each of those channels, another one for each
-// pair.
+// RotaryArgs is count rows of width elements, one after the other in x and y, whose rows of cos and sin lie cos_step
+// and sin_step elements apart. 2 * half channels from first on are rotated, the others are copied. A wide table has an
+// element for each rotated channel, another one for each pair.
 struct RotaryArgs {
   const void* x;
   const void* cos;
@@ -110,11 +109,11 @@ struct RotaryArgs {
 typedef void (*RotaryFn)(const RotaryArgs& args);
 constexpr size_t kRotaryInPlace = 2048;
 
-// PairLayout is where the two channels of a pair lie: in the two halves, or beside each other.
+// PairLayout places the two channels of a pair: in the two halves, or beside each other.
 enum PairLayout { kHalves, kInterleaved };
 
-// NormRotaryArgs is a rotation of rows that are normalised first. rotary.x may be of another type than
-// rotary.y, which is that of cos and sin.
+// NormRotaryArgs is a rotation of rows that are normalized first. rotary.x may have another type than rotary.y, cos and
+// sin.
 struct NormRotaryArgs {
   RotaryArgs rotary;
   const float* scale;  // of rotary.width numbers
@@ -156,7 +155,7 @@ typedef void (*ProductFn)(const ProductArgs& args);
 struct PanelArgs {
   const void* w;
   size_t stride;
-  const float* bias;  // null: none
+  const float* bias;  // may be null
   const float* x;
   size_t panels;
   size_t depth;
@@ -184,7 +183,7 @@ typedef void (*WeightedSumFn)(const WeightedSumArgs& args);
 // RouterArgs is one TopKRouter call; rows of experts logits, and of top_k weights and ids.
 struct RouterArgs {
   const void* logits;
-  const void* bias;  // null where there is none
+  const void* bias;  // may be null
   float* weights;
   int64_t* ids;
   float* scratch;  // memory for kRouterScratch * (experts and 64 more) numbers; may be null for up to kRouterExperts
@@ -219,17 +218,17 @@ constexpr size_t kAttentionFew = 16;
 // are in elements.
 struct AttentionTile {
   size_t rows;
-  const float* q;  // [rows, q_step], scaled; with panels kAttentionRows rows, zeros behind those of the tile
+  const float* q;  // [rows, q_step], scaled; with panels kAttentionRows rows, zeros behind the tile's rows
   size_t q_step;
   size_t width;
   size_t value_width;
   size_t begin, end;    // keys
   const size_t* first;  // per row: the keys that it sees are first to last - 1; neither falls from row to row
   const size_t* last;
-  const float* valid;        // per key 0, or minus infinity where none sees it; null: all are seen
-  const float* const* bias;  // per row: that of key 0; null: none
+  const float* valid;        // per key 0, or minus infinity if hidden; null: all keys are visible
+  const float* const* bias;  // per row: the bias of key 0; may be null
   size_t bias_step;          // 0: one number for all keys
-  float softcap;             // 0: none
+  float softcap;             // 0: no cap
   const void* keys;          // key 0 of the head
   size_t key_step;
   const void* values;
@@ -240,15 +239,15 @@ struct AttentionTile {
   float* scores;   // [rows, kAttentionBlock], with panels as many as q
   float* factors;  // per row
   float* wide;     // kMostLanes * q_step numbers
-  float* most;     // per row: the greatest score so far, the sum of the powers below it, and that of values
+  float* most;     // per row: the greatest score so far, the sum of the powers below it, and the sum of values
   float* sum;
   float* total;    // [rows, total_step]
-  float* partial;  // as large: the values of a part of a block; without panels alone
+  float* partial;  // as large: the values of a part of a block; only without panels
   size_t total_step;
 };
 
-// AttentionPack is a block of keys and values that are put into panels: count of them. What is left of the last panel
-// of keys are zeros; panels behind it are left alone.
+// AttentionPack is a block of keys and values to be packed into panels: count of them. The rest of the last panel of
+// keys is filled with zeros; panels behind it do not change.
 struct AttentionPack {
   const void* keys;
   size_t key_step;
@@ -261,7 +260,7 @@ struct AttentionPack {
   float* value_panel;  // kAttentionBlock * padded value_width
 };
 
-// AttentionRow is a row of the result, made of what slices of its keys gave.
+// AttentionRow is a row of the result, joined from slices of its keys.
 struct AttentionRow {
   const float* most;
   const float* sum;
@@ -269,7 +268,7 @@ struct AttentionRow {
   size_t slices;
   size_t state_step;  // from a slice's most and sum to the next one's
   size_t total_step;
-  const float* empty;  // the result where no key was seen; null: zeros
+  const float* empty;  // the result if no key was seen; null: zeros
   size_t width;
   void* y;
 };
@@ -298,7 +297,7 @@ struct LinearScanArgs {
   const float* factors;  // of the state, one for all channels of the keys or by_channel one for each
   size_t factors_step;
   bool by_channel;
-  const float* beta;  // null: none
+  const float* beta;  // may be null
   size_t beta_step;
   void* y;  // [queries, columns] for each token
   size_t y_step;
@@ -320,7 +319,7 @@ typedef void (*LinearScanFn)(const LinearScanArgs& args, size_t begin, size_t en
 struct ConvArgs {
   const void* x;
   const void* weight;  // [channels, width]
-  const void* bias;    // null: none
+  const void* bias;    // may be null
   const void* past;    // null: zeros
   void* y;
   void* present;  // may be past's memory; null: not read
@@ -346,10 +345,10 @@ struct KernelTable {
   RotaryFn (*rotary)(ElementType type, PairLayout from, PairLayout to);
   NormRotaryFn (*norm_rotary)(const NormRotaryKey& key);
   ProductFn (*product)(ElementType weights);
-  // product_of_few is product for the whole of a matrix: what a token gets may depend on how many others there are.
+  // product_of_few is product for a whole matrix: a token's result may depend on the number of others.
   ProductFn (*product_of_few)(ElementType weights);
   PanelFn (*panels)(ElementType weights);
-  // to_panel gives panel[k][lane] = tokens[lane][k], for the k below n; from_panel goes back.
+  // to_panel writes panel[k][lane] = tokens[lane][k], for the k below n; from_panel goes back.
   void (*to_panel)(const float* const* tokens, float* panel, size_t n);
   void (*from_panel)(const float* panel, float* const* tokens, size_t n);
   WeightedSumFn (*weighted_sum)(ElementType y);
@@ -363,7 +362,7 @@ struct KernelTable {
   size_t linear_columns;  // that a task takes
   // unit writes n numbers divided by the root of the sum of their squares and epsilon.
   void (*unit)(ElementType type, const void* from, float* to, size_t n, float epsilon);
-  void (*powers)(const float* from, float* to, size_t n);  // e^x, 0 where that is no normal number
+  void (*powers)(const float* from, float* to, size_t n);  // e^x, 0 if that is not a normal number
   ConvFn (*conv)(ElementType type);
 };
 

@@ -23,7 +23,7 @@ MOJO_INLINE F32 Within(Part part, F32 v) {
   return Select(LaneNumbers() - static_cast<int32_t>(part.count) < I32{}, v, F32{});
 }
 
-// Share returns p where it points to the type of the other pointer, else null.
+// Share returns p if it points to the type of the other pointer, else null.
 template <class T>
 MOJO_INLINE T* Share(T* p, const T*) {
   return p;
@@ -34,8 +34,8 @@ MOJO_INLINE Y* Share(T*, const Y*) {
 }
 
 // LayerRows is the loop over rows. T is the stored type of x, residual, x_bias and sum, Y of the others. The first pass
-// stores the sum as it is normalized: in sum itself, or in y, whose type holds what was rounded to it. The other passes
-// read it from the nearest cache.
+// stores the sum as it is normalized: in sum itself, or in y, whose type holds the rounded sum. The other passes read
+// it from the nearest cache.
 template <class T, class Y, bool kXBias>
 void LayerRows(const LayerArgs& args, size_t begin, size_t end) {
   const size_t width = args.width;

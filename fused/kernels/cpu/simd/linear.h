@@ -43,7 +43,8 @@ MOJO_INLINE U32 Four(const char* p) {
 #endif
 }
 
-// Add is a + b. Compilers that see a chain of additions make a tree of it, for whose products there are no registers.
+// Add is a + b. It hides additions from compilers that turn a chain into a tree, whose products do not fit the
+// registers.
 MOJO_INLINE I32 Add(I32 a, I32 b) {
   I32 sum = a + b;
 #if defined(__aarch64__)
@@ -119,8 +120,8 @@ MOJO_INLINE void SumPairs(const Codes& codes, int slab, int b, const char* tile,
   }
 }
 
-// SumPairsInPlace does the same for one row and codes of 4 bits, most of which are multiplied where they are in their
-// 16 bits: 16 or 256 times what they are. 8 products of 15 * 256 and 32767 fit into the sums.
+// SumPairsInPlace does the same for one row and codes of 4 bits. It multiplies most of them in place in their 16 bits:
+// 16 or 256 times their value. 8 products of 15 * 256 and 32767 fit into the sums.
 template <int kBlocks, bool kShorts>
 MOJO_INLINE void SumPairsInPlace(const Stored<Code::kInt4, kShorts>& codes, int slab, int b, const char* tile,
                                  I32 (*sum)[1]) {
@@ -232,7 +233,7 @@ MOJO_INLINE void Prefetch(const uint8_t* codes, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(codes + kAhead + i, 0, 3);
 }
 
-// PrefetchFactors asks for those of as many blocks of weights as there are from first to end - 1, behind these.
+// PrefetchFactors prefetches as many blocks' factors as there are from first to end - 1, behind these.
 MOJO_INLINE void PrefetchFactors(const QuantizedWeights& w, size_t panel, size_t first, size_t end) {
   const size_t size = w.scales == kFloatScales ? 4 : w.scales == kHalfScales ? 2 : 1, step = kPanel * size;
   const size_t from = (panel * (w.k / w.block) + end) * step, to = from + (end - first) * step;

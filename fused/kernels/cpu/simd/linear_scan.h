@@ -13,8 +13,8 @@ namespace MOJO_ISA {
 constexpr size_t kScanVectors = 4;
 constexpr size_t kScanColumns = kScanVectors * kLanes;
 
-// ScanStrip takes kVectors vectors of columns, from number first on, through all tokens. Each token reads the state
-// once and writes it once: with the new state at hand, what the next token's key finds in it is summed at once.
+// ScanStrip takes kVectors vectors of columns, from number first on, through all tokens. Each token reads and writes
+// the state once: while the new state is at hand, the next token's product of its key with it is summed.
 template <class T, size_t kVectors, bool kBeta, class Lanes>
 void ScanStrip(const LinearScanArgs& args, size_t first, Lanes lanes, size_t width) {
   const size_t depth = args.depth, columns = args.columns;
@@ -28,7 +28,7 @@ void ScanStrip(const LinearScanArgs& args, size_t first, Lanes lanes, size_t wid
   }
   const auto factor = [&args](size_t t, size_t i)
                           MOJO_LAMBDA { return args.factors[t * args.factors_step + (args.by_channel ? i : 0)]; };
-  F32 found[kVectors] = {};  // what the key finds in the decayed state
+  F32 found[kVectors] = {};  // the product of the key with the decayed state
   if (kBeta) {
     for (size_t i = 0; i < depth; ++i) {
       const F32 key = Set(args.k[i] * factor(0, i));
@@ -129,7 +129,7 @@ static inline void Unit(ElementType type, const void* from, float* to, size_t n,
 }
 
 // PreciseExponential is e^x to little more than half a unit in the last place: a factor of the state is applied once
-// for each token, so what Exponential is off by would add up. It is 0 where e^x is no normal number; a NaN stays.
+// for each token, so the error of Exponential would add up. It is 0 if e^x is not a normal number; a NaN stays.
 MOJO_INLINE F32 PreciseExponential(F32 x) {
   const F32 v = AtLeast(AtMost(x, Set(89.69f)), Set(kLeastExponent));
   const Integer n = FromSum(Fma(v, Set(0x1.715476p0f), Shift()));

@@ -7,7 +7,7 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// Exponents of 2 that Power takes: from where the result is next to nothing to where it is infinite.
+// Exponents of 2 that Power takes: from results close to 0 to infinity.
 constexpr float kLowest = -126.4f;
 constexpr float kHighest = 129.4f;
 
@@ -36,8 +36,7 @@ MOJO_INLINE F32 PowerOfFraction(F32 f) {
   return Fma(q, f, Set(kScale));
 }
 
-// Power is 2^(n + f) + plus for |f| <= 1/2, the power to about 1.5 ulp; n may be 129, which gives
-// infinity.
+// Power is 2^(n + f) + plus for |f| <= 1/2, the power to about 1.5 ulp; for n = 129 it is infinity.
 MOJO_INLINE F32 Power(Integer n, F32 f, float plus) {
 #if defined(__AVX512F__)
   return _mm512_scalef_ps(PowerOfFraction(f), n.value) + plus;
@@ -46,7 +45,7 @@ MOJO_INLINE F32 Power(Integer n, F32 f, float plus) {
 #endif
 }
 
-// Power is 2^t + plus, t limited to what float32 holds.
+// Power is 2^t + plus, t limited to the range of float32.
 MOJO_INLINE F32 Power(F32 t, float plus) {
   t = AtLeast(AtMost(t, Set(kHighest)), Set(kLowest));
   const Integer n = FromSum(t + Shift());
@@ -56,7 +55,7 @@ MOJO_INLINE F32 Power(F32 t, float plus) {
 // The least t with a normal float32 e^t: processors are slow at others.
 constexpr float kLeastExponent = -87.3f;
 
-// Exponent is t for a base of 2 in the place of e, as an integer and what is left, at most 1/2.
+// Exponent converts t from base e to base 2: an integer and a rest of at most 1/2.
 MOJO_INLINE Integer Exponent(F32 t, F32* rest) {
   const F32 log2e = Set(0x1.715476p0f);
   const Integer n = FromSum(Fma(t, log2e, Shift()));
@@ -71,7 +70,7 @@ MOJO_INLINE F32 Exponential(F32 t, float plus) {
   return Power(n, rest, plus);
 }
 
-// PowerOfE is e^t for t <= 0, and 0 where that is no normal number. A NaN stays.
+// PowerOfE is e^t for t <= 0, and 0 if that is not a normal number. A NaN stays.
 MOJO_INLINE F32 PowerOfE(F32 t) {
 #if defined(__AVX512F__)
   F32 rest;
@@ -92,7 +91,7 @@ struct Silu {
     const float most = 0x1.fffffep127f;
     float c = alpha * -0x1.715476p0f;
     c = c > most ? most : c < -most ? -most : c;
-    // The bounds of g. Where alpha is next to 0 there are none.
+    // The bounds of g. If alpha is close to 0, g is unbounded.
     const float a = kLowest / c, b = kHighest / c;
     const bool flat = c < 1e-30f && c > -1e-30f;
     factor = Set(flat ? 0.0f : c);
@@ -143,10 +142,10 @@ struct Gelu {
   }
 };
 
-// Logistic is 1 / (1 + e^-x) by the quotient of polynomials, in the order of operations, by which onnxruntime's Sigmoid
-// is computed on x86 with FMA: it is the same there to the last bit. A router needs that: near 0 and 1, many scores are
-// equal or in another order than their logits, a few are a unit above 1, and experts are chosen by what is left. Its
-// error is up to 1e-7 absolute, so small scores have few digits.
+// Logistic is 1 / (1 + e^-x) by the quotient of polynomials, in the order of operations, of onnxruntime's Sigmoid on
+// x86 with FMA: there the results have the same bits. A router needs that: near 0 and 1, many scores are equal or in
+// another order than their logits, a few are a unit above 1, and the rounded scores decide between experts. Its error
+// is up to 1e-7 absolute, so small scores have few digits.
 MOJO_INLINE F32 Logistic(F32 x) {
   const F32 v = AtMost(AtLeast(x, Set(-18.0f)), Set(18.0f));
   const F32 square = v * v;

@@ -36,9 +36,8 @@ MOJO_INLINE float SumOfSquares(size_t n, Value value) {
   return SumOver(n, value, [](F32 v, F32 sum) MOJO_LAMBDA { return Fma(v, v, sum); });
 }
 
-// MeanOfSquares is the mean where the sum of the squares, each of them finite, overflows float32: the
-// definition's mean of a row of width 576 is finite for elements up to 1.8e19, a float32 sum only up to
-// 7e17. Rare, so slow.
+// MeanOfSquares is the mean if the sum of the squares, each of them finite, overflows float32: the definition's mean of
+// a row of width 576 is finite for elements up to 1.8e19, a float32 sum only up to 7e17. It is rare, so it may be slow.
 template <class Value>
 __attribute__((noinline)) float MeanOfSquares(size_t n, Value value) {
   double sum = 0;
@@ -67,7 +66,7 @@ void NormRows(const NormArgs& args, size_t begin, size_t end) {
     const X* x = static_cast<const X*>(args.x) + row * width;
     Y* y = static_cast<Y*>(args.y) + row * width;
     float squares;
-    // What the second pass reads: the row, or the sum that the first pass stored.
+    // The input of the second pass: the row, or the sum that the first pass stored.
     const X* normed = x;
     const X* residual = nullptr;
     if (kAdd) {

@@ -1,4 +1,4 @@
-// Inner loops of NormRotary: a row is normalised as it is loaded for its rotation.
+// Inner loops of NormRotary: a row is normalized as it is loaded for its rotation.
 #ifndef MOJO_KERNELS_CPU_SIMD_NORM_ROTARY_H_
 #define MOJO_KERNELS_CPU_SIMD_NORM_ROTARY_H_
 
@@ -53,7 +53,8 @@ __attribute__((noinline)) void StoreNormed(const Source& x, size_t n, Y* y) {
   ForEachVector(n, [&](auto lanes, size_t i) MOJO_LAMBDA { Store(lanes, y + i, x.One(lanes, i)); });
 }
 
-// InverseRootOf is InverseRoot of a row in memory; InverseRoots is that of several rows, compiled once for all forms.
+// InverseRootOf is InverseRoot of a row in memory; InverseRoots computes it for several rows, compiled once for all
+// forms.
 template <class X>
 MOJO_INLINE F32 InverseRootOf(const X* x, size_t width, float epsilon) {
   const auto value = [=](auto lanes, size_t i) MOJO_LAMBDA { return Load(lanes, x + i); };
@@ -66,8 +67,8 @@ __attribute__((noinline)) void InverseRoots(const X* x, size_t rows, size_t widt
 
 template <class X, class Y, bool kAfter, PairLayout kFrom, PairLayout kTo>
 void NormRotateRows(const NormRotaryArgs& args) {
-  // So many rows are summed up before they are rotated. Heads are short, and with the roundings of a 16 bit type the
-  // way from the last square to the results is longer than what a processor looks ahead; float32 has none.
+  // So many rows are summed up before they are rotated. Heads are short, and with the roundings of a 16-bit type the
+  // path from the last square to the results is longer than a processor's lookahead; float32 needs no roundings.
   constexpr size_t kAhead = sizeof(Y) == 4 ? 1 : 16;
   const RotaryArgs& rotary = args.rotary;
   const size_t width = rotary.width, first = rotary.first, end = first + 2 * rotary.half;

@@ -10,7 +10,7 @@ namespace MOJO_ISA {
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "a pair of 16 bit numbers is taken apart as a little-endian word");
 
-// MOJO_SHUFFLE picks lanes of two vectors: those of a are 0 to kLanes - 1, those of b the next ones.
+// MOJO_SHUFFLE picks lanes of two vectors: a's are 0 to kLanes - 1, b's follow.
 #if defined(__clang__)
 #define MOJO_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -57,7 +57,7 @@ MOJO_INLINE F32 OddsOfFour(F32 a, F32 b) {
 }
 
 #if defined(__AVX2__)
-// EvenFours takes the first of each two fours of lanes of a, then those of b; OddFours the second ones.
+// EvenFours takes the first of each two fours of lanes of a, then of b; OddFours the second ones.
 MOJO_INLINE F32 EvenFours(F32 a, F32 b) {
 #if defined(__AVX512F__)
   return MOJO_SHUFFLE(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);

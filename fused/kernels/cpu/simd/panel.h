@@ -81,7 +81,7 @@ struct Panels {
   size_t y_apart;
 };
 
-// NextRows are the rows that come in the place of those of a tile: row bytes from one to the next, size bytes an input.
+// NextRows are the rows that follow a tile's: row bytes from one to the next, size bytes an input.
 struct NextRows {
   const char* first;
   size_t row;

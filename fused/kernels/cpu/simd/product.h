@@ -1,12 +1,11 @@
 // Products of the weights of one expert with the tokens that picked it.
 //
-// Weights may lie in either order: by rows (an output's weights side by side) or by columns (the
-// weights of one input side by side). Neither is transposed. A row and a token are multiplied lane by
-// lane and the lanes added at the end; columns are added up, each times one number of the token. Tiles
-// of weights times tokens stay in registers, so that few tokens read the weights at the speed of the
-// memory and many tokens run at the speed of the multipliers.
+// Weights may be in either order: by rows (an output's weights side by side) or by columns (the weights of one input
+// side by side). Neither is transposed. A row and a token are multiplied lane by lane and the lanes added at the end;
+// columns are added up, each times one number of the token. Tiles of weights times tokens stay in registers, so that
+// few tokens read the weights at the speed of the memory and many tokens run at the speed of the multipliers.
 //
-// What a token gets does not depend on how many others there are: every sum is made in the same order.
+// The result of a token does not depend on the number of others: every sum is made in the same order.
 #ifndef MOJO_KERNELS_CPU_SIMD_PRODUCT_H_
 #define MOJO_KERNELS_CPU_SIMD_PRODUCT_H_
 
@@ -18,8 +17,8 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// A tile is kTileRows rows (or kTileRows vectors of columns) times up to kTileTokens tokens; its sums
-// and what they are made of must fit into the registers.
+// A tile is kTileRows rows (or kTileRows vectors of columns) times up to kTileTokens tokens; its sums and their
+// operands must fit into the registers.
 constexpr int kTileRows = 4;
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kTileTokens = 6;
@@ -40,11 +39,11 @@ constexpr bool kStreams = true;
 constexpr size_t kRowDepth = 1024;
 constexpr size_t kColumnDepth = 48;
 
-// Rows that are widened to float32 at a time where more tokens than those of a tile read them.
+// Rows that are widened to float32 at a time if more than one tile of tokens reads them.
 constexpr size_t kWideRows = 16;
 
-// Ahead is what the weights that are multiplied later are asked for by, a cache line at a time, while others are
-// multiplied: kLines lines in every step. The second level of the cache is where they should come.
+// Ahead prefetches the next weights, a cache line at a time, while others are multiplied: kLines lines in every step,
+// into the second-level cache.
 template <int kLines>
 struct Ahead {
   const char* next;  // the line of the first step
@@ -110,8 +109,7 @@ MOJO_INLINE void RowTile(const T* w, size_t stride, const float* const* x, size_
   }
 }
 
-// RowTiles is RowTile over any number of rows. ahead is for the first of them; those of the next ones
-// lie row bytes further on each.
+// RowTiles is RowTile over any number of rows. ahead is for the first row; each next row is row bytes further on.
 template <int kTokens, int kLines, class T>
 void RowTiles(const T* w, size_t stride, size_t rows, const float* const* x, size_t at, size_t depth, float* y,
               size_t y_stride, Ahead<kLines> ahead, size_t row) {
@@ -230,8 +228,8 @@ MOJO_INLINE void ColumnTile(Lanes lanes, const T* w, size_t stride, const float*
   }
 }
 
-// FewTokensByColumns multiplies with the tokens of one tile. The weights are read once, a few rows at a time over all
-// columns: what lies side by side in memory comes together. It returns the number of columns that are done.
+// FewTokensByColumns multiplies with the tokens of one tile. It reads the weights once, a few rows at a time over all
+// columns, so that neighbors in memory are read together. It returns the number of columns that are done.
 template <class T>
 size_t FewTokensByColumns(const ProductArgs& args) {
   size_t done = 0;
@@ -348,7 +346,7 @@ void Multiply(const ProductArgs& args) {
 }
 
 // StreamRows multiplies kTokens tokens with weights by rows, one row after the other. Each row has several sums, since
-// one would wait for itself: they are made in another order than those of tiles.
+// one sum would wait for itself: their order differs from a tile's.
 template <int kTokens, class T>
 void StreamRows(const ProductArgs& args) {
   constexpr int kSums = 4;

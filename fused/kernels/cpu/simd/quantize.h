@@ -9,15 +9,16 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// Rows of a tile at most: their sums and those of products must fit into the registers.
+// Maximum rows of a tile: their sums and the operands of products must fit into the registers.
 #if defined(__AVX512VNNI__)
 constexpr int kMostTile = 8;
 #else
 constexpr int kMostTile = 4;
 #endif
 
-// TileAt is how many rows the tile has that begins at a row: the most at first, then all that are left. Where blocks of
-// weights are half as wide as those of columns, powers of two, since each other number is more to compile.
+// TileAt is the number of rows of the tile that begins at a row: the maximum at first, then all remaining rows. If
+// blocks of weights are half as wide as the columns' blocks, it is a power of two, since each other number is more to
+// compile.
 template <int kBlocks>
 inline size_t TileAt(size_t rows, size_t row) {
   size_t tile = kMostTile;
@@ -66,7 +67,7 @@ inline size_t RowBytes(const QuantizedWeights& w, Activations activations) {
 // Vectors of a block.
 constexpr int kVectors = static_cast<int>(kCodeBlock) / kLanes;
 
-// StoreCodes narrows the codes of a block; those of 16 bits go by the order of UnpackWords.
+// StoreCodes narrows the codes of a block; 16-bit codes are in the order of UnpackWords.
 template <bool kShorts>
 MOJO_INLINE void StoreCodes(const I32* v, void* to) {
 #if defined(__AVX512F__)
@@ -121,7 +122,7 @@ MOJO_INLINE int32_t SumInts(I32 v) {
 #endif
 }
 
-// QuantizeBlock rounds 32 numbers: those of row number row of a tile, whose block begins at to.
+// QuantizeBlock rounds 32 numbers of row number row of a tile, whose block begins at to.
 template <class T, bool kShorts, int parts>
 MOJO_INLINE void QuantizeBlock(const T* x, float limit, int32_t zero, char* to, size_t tile, size_t row) {
   F32 v[kVectors], most{};
@@ -138,7 +139,7 @@ MOJO_INLINE void QuantizeBlock(const T* x, float limit, int32_t zero, char* to, 
     total += sums[h] = Sum(sum);
   }
   float step = greatest / limit, factor = greatest < 0x1p-100f ? 0 : limit / greatest;
-  if (!(greatest < __builtin_inff()) || total != total) {  // the result is no number either
+  if (!(greatest < __builtin_inff()) || total != total) {  // the result is a NaN too
     step = __builtin_nanf("");
     factor = 0;
     for (F32& part : v) part = F32{};

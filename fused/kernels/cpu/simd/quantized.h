@@ -10,7 +10,7 @@
 
 namespace mojo {
 
-// ScaleKind is what scales are.
+// ScaleKind is the encoding of scales.
 enum ScaleKind { kFloatScales, kHalfScales, kTwofoldScales, kExponentScales };
 
 // Rows of weights that lie side by side, and columns whose codes do.
@@ -23,7 +23,7 @@ constexpr size_t kFloatBlock = 128;  // of Code::kE4m3 and Activations::kFp8
 struct QuantizedWeights {
   const uint8_t* codes;
   const void* scale;
-  const void* minus;        // null: none
+  const void* minus;        // may be null
   const void* super_scale;  // with kTwofoldScales
   const void* super_minus;  // there, with minus
   size_t n, k, block;
@@ -33,10 +33,10 @@ struct QuantizedWeights {
   float shift;  // the middle of all codes less zero
 };
 
-// Rows of activations that are rounded to integers lie in tiles. Of each block of columns a tile of t rows has 32 codes
-// for each row, then, t numbers each: the factors, and for each block of weights where the sums of products begin, and
-// the sums of what was rounded. Codes have 16 bits, or 8 where the instructions multiply those. Rows that are rounded
-// to floats of 8 bits are float32, one after the other.
+// Rows of activations that are rounded to integers lie in tiles. For each block of columns a tile of t rows has 32
+// codes for each row, then, t numbers each: the factors, and for each block of weights the initial values of the sums
+// of products, and the sums of the rounded activations. Codes have 16 bits, or 8 if the instructions multiply bytes.
+// Rows that are rounded to floats of 8 bits are float32, one after the other.
 struct QuantizeArgs {
   const void* x;  // row 0
   ElementType type;
@@ -50,11 +50,11 @@ struct QuantizeArgs {
 struct MultiplyArgs {
   const QuantizedWeights* weights;
   Activations activations;
-  const void* x;  // row 0: tiles, or float32 where they are not rounded
+  const void* x;  // row 0: tiles, or float32 if they are not rounded
   size_t rows;    // of all tiles
   size_t first_row, end_row;
   size_t first_panel, end_panel;
-  const float* bias;  // [n], null: none
+  const float* bias;  // [n], may be null
   void* y;            // row 0, of n numbers
   ElementType type;   // of y
 };
@@ -62,7 +62,7 @@ struct MultiplyArgs {
 // LinearFns are the loops of one instruction set.
 struct LinearFns {
   const char* name;
-  // row_bytes is what a row of activations takes in a tile.
+  // row_bytes is the size of a row of activations in a tile.
   size_t (*row_bytes)(const QuantizedWeights& weights, Activations activations);
   // quantize rounds the rows from first to end - 1; first is a multiple of kTileRows, or 0.
   void (*quantize)(const QuantizeArgs& args, size_t first, size_t end);

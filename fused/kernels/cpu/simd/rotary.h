@@ -36,14 +36,14 @@ MOJO_INLINE void LoadChannels(Lanes lanes, const Source& x, size_t half, size_t 
   *b = x.One(lanes, half + i);
 }
 
-// LoadTable loads what the pairs from i on take of cos or sin.
+// LoadTable loads cos or sin for the pairs from i on.
 template <PairLayout kTo, class Lanes, class T>
 MOJO_INLINE void LoadTable(Lanes lanes, const T* p, size_t half, bool wide, size_t i, F32* a, F32* b) {
   if (wide) return LoadChannels<kTo>(lanes, Stored<T>{p}, half, i, a, b);
   *a = *b = Load(lanes, p + i);
 }
 
-// Rotation is one row: half pairs of x, to y. x is a Source, Stored or what has the functions of that.
+// Rotation is one row: half pairs of x, to y. x is a Source: Stored or a type with its functions.
 template <class T, class Source>
 struct Rotation {
   Source x;
@@ -55,9 +55,9 @@ struct Rotation {
   bool sin_wide;
 };
 
-// RotatePairs gathers the first and the second channels of the pairs. There is no fused multiply-add:
-// the contract rounds each product. Both channels are read before either is written, so y may be x's
-// buffer where the layouts are the same.
+// RotatePairs gathers the first and the second channels of the pairs. It uses no fused multiply-add: the contract
+// rounds each product. Both channels are read before either is written, so y may be x's buffer if the layouts are the
+// same.
 template <PairLayout kFrom, PairLayout kTo, class T, class Source>
 MOJO_INLINE void RotatePairs(const Rotation<T, Source>& r) {
   ForEachVector(r.half, [&](auto lanes, size_t i) MOJO_LAMBDA {
@@ -76,7 +76,7 @@ MOJO_INLINE void RotatePairs(const Rotation<T, Source>& r) {
   });
 }
 
-// LoadByChannel loads what the channels of the pairs from i on take of cos or sin.
+// LoadByChannel loads cos or sin for the channels of the pairs from i on.
 template <class Lanes, class T>
 MOJO_INLINE void LoadByChannel(Lanes lanes, const T* p, bool wide, size_t i, F32* v, F32* w) {
   if (wide) return LoadTwo(lanes, p + 2 * i, v, w);
@@ -109,7 +109,7 @@ MOJO_INLINE void Rotate(const Rotation<BFloat, Source>& r) {
   RotatePairs<kFrom, kTo>(r);
 }
 
-// RotationOf is the rotation of a row of args: from x, its channels that are rotated, to those of y.
+// RotationOf is the rotation of a row of args: from the rotated channels of x to y's.
 template <class T, class Source>
 MOJO_INLINE Rotation<T, Source> RotationOf(const RotaryArgs& args, size_t row, const Source& x, T* y) {
   return {x,

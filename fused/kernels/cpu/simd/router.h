@@ -158,7 +158,7 @@ inline float GroupScore(const float* v, size_t n, bool top2_sum) {
   return top2_sum ? first + second : first;
 }
 
-// LimitGroups puts excluded into choice in the place of all scores outside of the best groups.
+// LimitGroups overwrites all scores in choice outside the best groups with excluded.
 inline void LimitGroups(const RouterArgs& args, float* choice, float* scores, int32_t* keys) {
   const size_t size = args.experts / args.groups;
   for (size_t g = 0; g < args.groups; ++g) scores[g] = GroupScore(choice + g * size, size, args.top2_sum);

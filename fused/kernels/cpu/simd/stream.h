@@ -1,4 +1,4 @@
-// Copies that leave the caches of the processor alone.
+// Copies that bypass the processor's caches.
 #ifndef MOJO_KERNELS_CPU_SIMD_STREAM_H_
 #define MOJO_KERNELS_CPU_SIMD_STREAM_H_
 
@@ -13,8 +13,8 @@ MOJO_INLINE void StoreAround(char* to, F32 v) { _mm512_stream_ps(reinterpret_cas
 MOJO_INLINE void StoreAround(char* to, F32 v) { _mm256_stream_ps(reinterpret_cast<float*>(to), v); }
 #endif
 
-// Stream copies bytes. Memory is not read before it is written, and what is written does not take the place of what is
-// in the caches; whoever reads it next reads it from memory. As many bytes behind those are asked for meanwhile.
+// Stream copies bytes. It writes memory without reading it first and keeps the contents of the caches; the next reader
+// reads from memory. Meanwhile it prefetches as many bytes behind the source.
 static inline void Stream(const void* from, void* to, size_t bytes) {
   const char* source = static_cast<const char*>(from);
   char* target = static_cast<char*>(to);
@@ -29,7 +29,7 @@ static inline void Stream(const void* from, void* to, size_t bytes) {
       __builtin_memcpy(&v, source + i, sizeof(v));
       StoreAround(target + i, v);
     }
-    _mm_sfence();  // other threads see it with what is written behind
+    _mm_sfence();  // other threads see these stores before later ones
     source += end;
     target += end;
     bytes -= end;

@@ -43,7 +43,7 @@ MOJO_INLINE U32 FromE2M1(U32 codes) {
 #endif
 }
 
-// ZeroCode is what UnpackWords gives for the middle of all codes.
+// ZeroCode is the value that UnpackWords returns for the middle of all codes.
 constexpr int ZeroCode(Code kind, bool shorts) {
 #if defined(__ARM_FEATURE_DOTPROD)
   if (kind == Code::kInt8 && !shorts) return 0;  // bytes have signs there
@@ -120,7 +120,7 @@ MOJO_INLINE F32 LoadScale(ScaleKind kind, const void* scale, size_t at) {
   return F32{};
 }
 
-// Factors are what a code and what the sum of activations is multiplied with, for the middle of all codes.
+// Factors are the multipliers of a code and of the sum of activations, for the middle of all codes.
 struct Factors {
   F32 scale, offset;
 };
@@ -137,7 +137,7 @@ MOJO_INLINE F32 BlockOf(const QuantizedWeights& w, const void* scale, const void
   return v * Load(static_cast<const Half*>(super) + at * kPanel + slab * kLanes);
 }
 
-// FactorsOf reads those of block number i of a slab. kScales is w.scales.
+// FactorsOf reads the factors of block number i of a slab. kScales is w.scales.
 template <ScaleKind kScales>
 MOJO_INLINE Factors FactorsOf(const QuantizedWeights& w, size_t panel, int slab, size_t i) {
   const size_t at = (panel * (w.k / w.block) + i) * kPanel + slab * kLanes;
@@ -154,7 +154,7 @@ MOJO_INLINE Factors FactorsOf(const QuantizedWeights& w, size_t panel, int slab,
   return f;
 }
 
-// LoadFactors reads those of the blocks from first to end - 1, of all slabs.
+// LoadFactors reads the factors of the blocks from first to end - 1, of all slabs.
 template <ScaleKind kScales>
 MOJO_INLINE void LoadFactorsOf(const QuantizedWeights& w, size_t panel, size_t first, size_t end,
                                Factors (*to)[kSlabs]) {
@@ -180,7 +180,7 @@ inline unsigned CodeAt(const QuantizedWeights& w, size_t panel, size_t row, size
   return block[c % 16 / 4 * 64 + row * 4 + c % 4] >> (c / 16 * 4) & 15;
 }
 
-// ValueOf is what a code stands for before it is scaled.
+// ValueOf is the value of a code before it is scaled.
 MOJO_INLINE float ValueOf(const QuantizedWeights& w, unsigned code) {
   static const float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                   -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};

@@ -49,12 +49,11 @@ MOJO_INLINE U32 SetBits(uint32_t v) { return v - U32{}; }
 MOJO_INLINE U32 Bits(F32 v) { return (U32)v; }
 MOJO_INLINE F32 FromBits(U32 v) { return (F32)v; }
 
-// Select takes a where mask is all ones and b where it is zero.
+// Select takes lanes of a whose mask is all ones and lanes of b whose mask is zero.
 MOJO_INLINE U32 Select(I32 mask, U32 a, U32 b) { return ((U32)mask & a) | (~(U32)mask & b); }
 MOJO_INLINE F32 Select(I32 mask, F32 a, F32 b) { return FromBits(Select(mask, Bits(a), Bits(b))); }
 
-// Fma is a*b + c with one rounding where the machine has it; used only where the contract of an op
-// leaves the rounding open.
+// Fma is a*b + c with one rounding if the machine has it; used only if the contract of an op leaves the rounding open.
 MOJO_INLINE F32 Fma(F32 a, F32 b, F32 c) {
 #if defined(__AVX512F__)
   return _mm512_fmadd_ps(a, b, c);
@@ -132,8 +131,8 @@ MOJO_INLINE I32 LaneNumbers() {
   return v;
 }
 
-// Ints widens 16 bit lanes; Shorts narrows lanes that fit in 16 bits. Compilers put together the wide
-// conversions of halves: four instructions where one does.
+// Ints widens 16-bit lanes; Shorts narrows lanes that fit in 16 bits. Compilers split the wide conversions into halves:
+// four instructions instead of one.
 MOJO_INLINE U32 Ints(U16 v) {
 #if defined(__AVX512F__)
   return (U32)_mm512_cvtepu16_epi32((__m256i)v);
