@@ -1,5 +1,5 @@
-// A function in the place of the CUDA kernel of every op, so that the tests of the backends need no GPU and no list of
-// ops. It is weak: a test that looks at the arguments of an op's kernel has a function of its own.
+// A replacement for the CUDA kernel of every op, so that the tests of the backends need no GPU and no list of ops. It
+// is weak: a test that looks at the arguments of an op's kernel defines its own function.
 #include "tests/any_launch.h"
 
 #include "common/schema.h"
@@ -12,7 +12,7 @@ extern "C" cudaError_t MojoAnyLaunch(const void*, cudaStream_t stream) { return 
   extern "C" __attribute__((weak, alias("MojoAnyLaunch"))) decltype(MojoCuda##op) MojoCuda##op;
 MOJO_CUDA_OPS(MOJO_ANY_LAUNCH)
 
-// What backends ask of the kernels, as weak.
+// The functions that backends call, as weak ones.
 #define MOJO_ANY_SIZE(op) \
   extern "C" __attribute__((weak)) size_t Mojo##op##Scratch(const Mojo##op##Args*) { return 64; }
 MOJO_ANY_SIZE(TopKRouter)

@@ -1,4 +1,4 @@
-// What stands in the place of the CUDA kernels that a test has no function of its own for: see any_launch.cc.
+// A replacement for the CUDA kernels that a test does not define itself: see any_launch.cc.
 #ifndef MOJO_KERNELS_TESTS_ANY_LAUNCH_H_
 #define MOJO_KERNELS_TESTS_ANY_LAUNCH_H_
 
@@ -6,7 +6,7 @@
 
 namespace mojo_test {
 
-// Launched is called with the stream of such a launch, and returns what the launch returns.
+// Launched is called with the stream of such a launch, and returns its result.
 cudaError_t Launched(cudaStream_t stream);
 
 }  // namespace mojo_test

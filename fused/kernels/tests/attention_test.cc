@@ -58,7 +58,7 @@ void Run(const mojo::KernelTable& kernels, ElementType type, const Case& c, size
     fns.query(static_cast<const char*>(q.data()) + r * c.width * size, kScale, &scaled[r * q_step], c.width, q_step);
   }
   std::vector<size_t> first(c.rows), last(c.rows);
-  for (size_t r = 0; r < c.rows; ++r) {  // the last row sees the last key, if rows are no more than keys
+  for (size_t r = 0; r < c.rows; ++r) {  // the last row sees the last key, if there are at least as many keys as rows
     last[r] = c.keys + r + 1 < c.rows ? 0 : std::min(c.keys, c.keys + r + 1 - c.rows);
     first[r] = c.window > 0 && last[r] > c.window ? last[r] - c.window : 0;
   }
@@ -182,7 +182,7 @@ MOJO_TEST(TestAttentionOverManyKeys) {
   for (const ElementType type : kTypes) {
     for (const size_t keys : {577, 1500, 8192}) {
       for (const bool one_hot : {false, true}) {
-        const double scale = one_hot ? 1 : 0.25;  // great scores have errors of their own
+        const double scale = one_hot ? 1 : 0.25;  // great scores add errors
         Run(kernels, type, {3, keys, 64, 40, scale, false, false, 0, 0, one_hot}, 1, false);
         Run(kernels, type, {24, keys, 64, 40, scale, false, false, 0, 0, one_hot}, 1, true);
       }

@@ -1,6 +1,6 @@
-// AVX-512 in terms of AVX2 and plain C++, for tests on machines that lack it: the intrinsics that the inner loops use,
-// and no others. CMake (MOJO_EMULATE_AVX512) includes this file ahead of table.cc and linear_table.cc. Names are looked
-// up in the namespace of the instruction set first, so that the loops find these in place of the compiler's.
+// AVX-512 in terms of AVX2 and plain C++, for tests on machines that lack it: only the intrinsics that the inner loops
+// use. CMake (MOJO_EMULATE_AVX512) includes this file ahead of table.cc and linear_table.cc. Names are looked up in the
+// namespace of the instruction set first, so that the loops find these instead of the compiler's.
 #ifndef MOJO_KERNELS_TESTS_AVX512_EMULATION_H_
 #define MOJO_KERNELS_TESTS_AVX512_EMULATION_H_
 
@@ -14,7 +14,7 @@
 #define __AVX512VL__ 1
 #define __AVX512VNNI__ 1
 
-// Without optimisation the compiler's are macros, which know no namespaces.
+// Without optimization the compiler's are macros, which ignore namespaces.
 #undef _mm512_cmp_ps_mask
 #undef _mm512_cvtps_ph
 #undef _mm512_permute_ps
@@ -52,7 +52,7 @@ struct HalfHalves {
   __m128i low, high;
 };
 
-// Each calls f for the number of each lane, and is what f returns.
+// Each calls f for the number of each lane and returns the results as lanes.
 template <class V, class T, size_t kCount, class F>
 MOJO_EMULATED V Each(F f) {
   Lanes<T, kCount> y;

@@ -2,14 +2,14 @@
 //
 //   mojo_call_fuzz [--calls N] [--seed S] [--op NAME] [--call K]
 //
-// N calls of each op (1,000), or call number K alone. Each call begins as a form of the catalogue. Its dimensions are
-// renamed, then a few things go wrong: dimensions of zero, negative or huge ones, other ranks, attributes out of range
-// or of another type, inputs and outputs that are left out, numbers that are no ids. A call may succeed or be an error.
-// It must not read or write what is not its own, which the sanitizers tell, leak, or take longer than kMostSeconds. The
-// call that fails is printed, with the arguments that repeat it.
+// N calls of each op (1,000), or only call number K. Each call begins as a form of the catalogue. Its dimensions are
+// renamed, then a few things go wrong: zero, negative or huge dimensions, other ranks, attributes out of range or of
+// another type, omitted inputs and outputs, invalid ids. A call may succeed or return an error. It must not access
+// memory of others, which the sanitizers detect, leak, or take longer than kMostSeconds. A failing call is printed,
+// with the arguments that repeat it.
 //
-// Built with the CUDA backends, with functions in the place of their kernels, it calls those as well: a shape or an
-// attribute that the CPU refuses must be refused there.
+// Built with the CUDA backends, it calls them as well, with replacements for their kernels: they must refuse the shapes
+// and attributes that the CPU refuses.
 #include <float.h>
 #include <math.h>
 #include <signal.h>
@@ -76,13 +76,13 @@ struct Call {
   std::vector<Dims> inputs;    // kLeftOut for one that is left out
   std::vector<bool> constant;  // inputs that the node knows beforehand
   std::vector<bool> left_out;  // outputs
-  Dims declared;               // what the model says about input 0; empty for nothing
+  Dims declared;               // the model's declaration of input 0; empty for nothing
   int threads = 1, data = 0;
   bool in_place = false;
   uint64_t seed = 0;  // of the data
 };
 
-// Elements is the number of elements of a shape, or kMostElements + 1 for any that is no shape or has more.
+// Elements is the number of elements of a shape, or kMostElements + 1 if it is invalid or has more.
 uint64_t Elements(const Dims& dims) {
   uint64_t n = 1;
   for (int64_t d : dims) {
@@ -131,7 +131,7 @@ int64_t AnyDim(Random* r, int64_t now) {
   }
 }
 
-// Rename gives all dimensions of one size another one, and the attributes that are that size as well.
+// Rename changes all dimensions of one size to another one, and the attributes of that size as well.
 void Rename(Random* r, Call* c) {
   std::vector<int64_t> sizes;
   for (const Dims& dims : c->inputs) {
@@ -295,7 +295,7 @@ void Fill(Random* r, Type type, int kind, char* to, size_t n) {
   }
 }
 
-// Value makes a tensor. Its memory ends where its elements do.
+// Value makes a tensor. Its memory ends with its elements.
 OrtValue Value(Random* r, Type type, const Dims& dims, int kind) {
   static char* const claimed =
       static_cast<char*>(mmap(nullptr, kClaimed, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
@@ -311,7 +311,7 @@ OrtValue Value(Random* r, Type type, const Dims& dims, int kind) {
     v.data = v.memory.data() + before;
     Fill(r, type, kind, v.data, static_cast<size_t>(n));
   } else if (r->OneIn(2)) {
-    v.data = v.memory.data();  // no elements: some memory or none
+    v.data = v.memory.data();  // no elements: some memory or null
   }
   return v;
 }

@@ -1,5 +1,5 @@
-// Runs the CUDA backends inside the stand-in for onnxruntime: cuda_backend_test API_VERSION. The
-// functions of cuda_calls.cc are in the place of the kernels, so it needs no GPU.
+// Runs the CUDA backends inside the stand-in for onnxruntime: cuda_backend_test API_VERSION. The functions of
+// cuda_calls.cc replace the kernels, so it needs no GPU.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ void Check(bool ok, const std::string& what) {
   fprintf(stderr, "API %u: %s\n", version, what.c_str());
 }
 
-// Case is a node: its op, the types and shapes of its inputs (none: left out), and its attributes.
+// Case is a node: its op, the types and shapes of its inputs (undefined: omitted), and its attributes.
 struct Case {
   const char* op;
   std::vector<Type> types;
@@ -41,7 +41,7 @@ struct Case {
   size_t outputs = 1;
 };
 
-// The tensors of the last Run, at addresses of their own; nothing looks into them.
+// The tensors of the last Run, at different addresses; their contents are unused.
 char in[mojo::kMaxInputs], out[mojo::kMaxOutputs];
 std::vector<int64_t> out_shape[mojo::kMaxOutputs];
 
@@ -401,9 +401,9 @@ bool HasCode(const OrtKernelInfo& attributes, const std::string& code) {
   return false;
 }
 
-// TestForms hands every op that has a kernel for CUDA to its backend, in every form and combination of types that the
-// catalogue has: the attributes and shapes must be taken, and one kernel launched, none for an empty result. What there
-// is no kernel for is refused.
+// TestForms passes every op that has a kernel for CUDA to its backend, in every form and combination of types of the
+// catalogue: the backend must accept the attributes and shapes and launch one kernel, or no kernel for an empty result.
+// It must refuse forms without a kernel.
 void TestForms(const OrtApi& api) {
   for (const Form& form : Forms()) {
     for (const size_t at : form.types) {

@@ -1,4 +1,4 @@
-// Functions in the place of the CUDA kernels, which keep what they are called with.
+// Replacements for the CUDA kernels, which keep their arguments.
 #ifndef MOJO_KERNELS_TESTS_CUDA_CALLS_H_
 #define MOJO_KERNELS_TESTS_CUDA_CALLS_H_
 
@@ -26,7 +26,7 @@ struct Call {
 
 extern Call call;          // the last one
 extern bool added;         // AddRMSNorm was called
-extern cudaError_t gives;  // what the kernels return
+extern cudaError_t gives;  // the result of the kernels
 extern size_t wants;       // the bytes of scratch memory that they ask for
 
 }  // namespace mojo_test

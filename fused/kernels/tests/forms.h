@@ -31,7 +31,8 @@ struct FormText {
 const std::vector<FormText>& FormTexts();
 const std::vector<Form>& Forms();
 
-// FindKernel finds the kernel of an op for types, and for a provider, null for the CPU; null where there is none.
+// FindKernel returns the kernel of an op for types and a provider, null for the CPU. It returns null if there is no
+// such kernel.
 const OrtCustomOp* FindKernel(const mojo::OpDef& op, const mojo::TypeCombo& types, const char* provider);
 
 }  // namespace mojo_test

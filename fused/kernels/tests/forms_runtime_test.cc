@@ -103,7 +103,7 @@ void TestEmpty(const OrtApi& api) {
       for (size_t axis = 0; form.inputs[i] != kLeftOut && axis < form.inputs[i].size(); ++axis) {
         Form empty = form;
         empty.inputs[i][axis] = 0;
-        // What outputs there are is not known.
+        // The number of outputs is not known.
         std::vector<OrtValue> inputs, outputs(form.outputs.size());
         OrtKernelContext context{{}, {}, 1};
         for (size_t k = 0; k < form.inputs.size(); ++k) inputs.push_back(Tensor(types.inputs[k], empty.inputs[k], 0));

@@ -19,7 +19,7 @@ double Activated(Activation kind, double g, double alpha) {
     // In float32 e^-x overflows beyond 88.7228 and the sigmoid is 0.
     return g * (-alpha * g > 88.7228 ? 0.0 : 1 / (1 + exp(-alpha * g)));
   }
-  // At -infinity the formula of gelu is -infinity * 0; the kernel gives the limit.
+  // At -infinity the formula of gelu is -infinity * 0; the kernel returns the limit.
   if (kind == mojo::Activation::kGelu && g == -INFINITY) return 0;
   return kind == mojo::Activation::kGelu ? mojo_test::Gelu(g) : mojo_test::GeluTanh(g);
 }
@@ -47,8 +47,8 @@ void RunAndCompare(const mojo::KernelTable& kernels, Activation kind, const Para
     const double offset_up = Round(type, Round(mojo::kFloat32, u + p.offset));
     const double want = Round(type, a * offset_up);
     const double got = out.Get(i);
-    // The activation's own error (of e^x: that of its rounded argument as well), then a unit of the
-    // type for each rounding that may fall on the other side.
+    // The activation's own error (for e^x also the error of its rounded argument), then a unit of the type for each
+    // rounding that may fall on the other side.
     const double narrow = type == mojo::kFloat32 ? 0 : Epsilon(type);
     double own = fabs(a) * (5e-7 + 1e-7 * fmin(fabs(p.alpha * g), 90));
     if (kind == mojo::Activation::kGelu) own += fmin(fabs(g), 10) * 1.5e-7;      // 1 + erf cancels
@@ -61,7 +61,7 @@ void RunAndCompare(const mojo::KernelTable& kernels, Activation kind, const Para
   }
 }
 
-// Sweep returns many gates over a range, with an up of 1: the activation alone.
+// Sweep returns many gates over a range, with an up of 1: only the activation counts.
 void Sweep(const mojo::KernelTable& kernels, Activation kind) {
   std::vector<double> g;
   for (int i = -40000; i <= 40000; ++i) g.push_back(i * 0.0025);

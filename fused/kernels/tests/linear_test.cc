@@ -133,7 +133,7 @@ struct Weights {
   }
 };
 
-// Rounded is a row of activations, each block of 32 rounded to integers of its own step.
+// Rounded is a row of activations, each block of 32 rounded to integers of the block's step.
 std::vector<double> Rounded(const float* x, size_t k, mojo::Activations kind) {
   std::vector<double> y(x, x + k);
   if (kind == mojo::Activations::kFloat) return y;
@@ -174,7 +174,7 @@ std::vector<float> Activations(size_t rows, size_t k, std::mt19937* rng) {
   return x;
 }
 
-// LoopsBeside are the loops of Linear that are tested with a table: those of its name, and those that have no table.
+// LoopsBeside are the loops of Linear to test with a table: the loops of its name, and the loops without a table.
 std::vector<const mojo::LinearFns*> LoopsBeside(const mojo::KernelTable& kernels) {
   std::vector<const mojo::LinearFns*> loops{mojo::BestLinear(kernels.name)};
   if (&kernels == mojo::BestKernels(nullptr) && mojo::BestLinear(nullptr) != loops[0]) {
@@ -190,7 +190,7 @@ void TestProductsOf(const mojo::LinearFns& linear) {
     const Weights weights(f, n, k, &rng);
     for (const auto kind : KindsOf(f.code)) {
       const double middle = weights.w.zero + (kind == mojo::Activations::kFloat ? 0 : weights.w.shift);
-      std::vector<double> centred(n * k), offset(n * k);  // what rounded and exact activations are multiplied with
+      std::vector<double> centred(n * k), offset(n * k);  // multiply rounded and exact activations
       for (size_t i = 0; i < n * k; ++i) {
         const double scale = weights.Scale(i / k, i % k);
         centred[i] = scale * (weights.Code(i / k, i % k) - middle);
@@ -250,7 +250,7 @@ void TestNoNumberInFloat8Of(const mojo::LinearFns& linear) {
   const unsigned before = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(before | 0x8040);
 #endif
-  for (size_t i = 0; i < n * k; ++i) weights.codes[i] = static_cast<char>(i % 8 | (i & 8) << 4);  // subnormals alone
+  for (size_t i = 0; i < n * k; ++i) weights.codes[i] = static_cast<char>(i % 8 | (i & 8) << 4);  // only subnormals
   weights.codes[(k / 4 - 1) * 64 + 4 * 3 + 2] = static_cast<char>(0xff);                          // row 3, column k - 2
   for (const size_t rows : {1, 3, 8, 40}) {
     std::vector<float> x = Activations(rows, k, &rng), y(rows * n), decoded(k);
@@ -328,14 +328,14 @@ MOJO_TEST(TestProducts) {
   for (const mojo::LinearFns* linear : LoopsBeside(kernels)) TestProductsOf(*linear);
 }
 
-// TestNoNumberInFloat8: a code that is no number makes its column none, in every row, and leaves the others alone; so
-// it is where the processor takes small numbers for 0.
+// TestNoNumberInFloat8: a NaN code makes its column NaN, in every row, and does not change the others; also if the
+// processor flushes subnormals to 0.
 MOJO_TEST(TestNoNumberInFloat8) {
   for (const mojo::LinearFns* linear : LoopsBeside(kernels)) TestNoNumberInFloat8Of(*linear);
 }
 
-// TestGreatFloat8: products of great numbers are as great as those of the weights, whose codes may be 448 times a small
-// scale.
+// TestGreatFloat8: products of great numbers are as great as with the decoded weights, whose codes may be 448 times a
+// small scale.
 MOJO_TEST(TestGreatFloat8) {
   for (const mojo::LinearFns* linear : LoopsBeside(kernels)) TestGreatFloat8Of(*linear);
 }

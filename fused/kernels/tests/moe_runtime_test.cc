@@ -102,7 +102,7 @@ Inputs Make(const Form& f, std::mt19937* rng) {
     OrtValue v{input.shape, std::vector<char>((n + 1) * size), nullptr};
     v.data = v.memory.data() + size;  // aligned to the elements only
     std::vector<double> values(n);
-    // All tokens on one expert now and then, and experts that nobody picks.
+    // All tokens on one expert now and then, and unused experts.
     const bool one = (*rng)() % 4 == 0;
     for (size_t i = 0; i < n; ++i) {
       if (input.type == kI64) {
@@ -128,7 +128,7 @@ double Activated(int activation, double g, double alpha) {
   return g > 0 ? g : 0;
 }
 
-// Reference returns what a token should become, and the sum of the magnitudes that it is made of.
+// Reference returns the expected row of a token, and the sum of the magnitudes of its terms.
 void Reference(const Form& f, const Inputs& in, int64_t token, std::vector<double>* y, std::vector<double>* size) {
   const auto at = [&](int input, int64_t i) { return in.values[static_cast<size_t>(input)][static_cast<size_t>(i)]; };
   y->assign(static_cast<size_t>(f.hidden), 0);
@@ -228,7 +228,7 @@ void TestForm(const OrtApi& api, const Form& f, std::mt19937* rng, const Checker
   }
 }
 
-// TestGoes runs with so little memory that every token is a go of its own.
+// TestGoes runs with so little memory that every token takes a separate pass.
 void TestGoes(const OrtApi& api, const Checker& check) {
   const size_t tokens = 7, k = 3, experts = 4, hidden = 20, inner = 10;
   std::vector<float> x(tokens * hidden), weights(tokens * k), gate_up(experts * 2 * inner * hidden),
@@ -264,7 +264,7 @@ void TestGoes(const OrtApi& api, const Checker& check) {
   }
 }
 
-// TestBad wants errors that say what is wrong.
+// TestBad wants errors that say the cause.
 void TestBad(const OrtApi& api, std::mt19937* rng, const Checker& check) {
   const auto fails = [&](const Form& f, Inputs* in, std::initializer_list<const char*> words) {
     const std::string got = Run(api, f, in, 4);

@@ -16,7 +16,7 @@ struct Form {
   bool in_place;
 };
 
-// RunAndCompare runs rows of values of x. The norm of a row is what norm_test.cc holds against doubles.
+// RunAndCompare runs rows of values of x. norm_test.cc compares the norm of a row with doubles.
 void RunAndCompare(const mojo::KernelTable& kernels, size_t half, size_t count, const Form& form,
                    const std::vector<double>& values, std::mt19937* rng) {
   const mojo::NormRotaryKey& key = form.key;

@@ -59,7 +59,7 @@ void RunAndCompare(const mojo::KernelTable& kernels, const NormKey& key, const C
       }
       squares += Round(mojo::kFloat32, v[i] * v[i]);
     }
-    // A mean beyond float32 is infinite there, and the row becomes 0; a sum beyond float32 is no reason for that.
+    // A mean beyond float32 is infinite there, and the row becomes 0; a sum beyond float32 must not do that.
     const double mean = Round(mojo::kFloat32, squares / static_cast<double>(c.width));
     const double inv = 1 / sqrt(mean + c.epsilon);
     for (size_t i = 0; i < c.width; ++i) {
@@ -67,8 +67,8 @@ void RunAndCompare(const mojo::KernelTable& kernels, const NormKey& key, const C
       if (key.scale_after_cast) n_i = Round(key.y, n_i);
       const double want = Round(key.y, n_i * c.scale.Get(i));
       const double got = out.Get(row * c.width + i);
-      // Float32's own error is a few units; a narrow type adds one of its own per rounding, since a
-      // float32 near a tie may go the other way.
+      // Float32's own error is a few units; a narrow type adds one error per rounding, since a float32 near a tie may
+      // go the other way.
       double tolerance = fabs(want) * 1e-6 + 1e-44;
       if (key.y != mojo::kFloat32) {
         tolerance += fabs(want) * Epsilon(key.y) * (key.scale_after_cast ? 2 : 1) + 1e-7;
@@ -170,7 +170,7 @@ void RunGated(const mojo::KernelTable& kernels, const NormKey& key, size_t rows,
   }
 }
 
-// TestGated runs all combinations, with rows too wide to be kept and rows whose squares overflow in the sum alone.
+// TestGated runs all combinations, with rows too wide to be kept and rows whose squares overflow only in the sum.
 void TestGated(const mojo::KernelTable& kernels, std::mt19937* rng) {
   std::vector<NormKey> keys;
   for (const ElementType y : kTypes) {
@@ -218,7 +218,7 @@ MOJO_TEST(TestNorms) {
   }
   Check(kernels.norm({mojo::kFloat16, mojo::kFloat32, true, false}) == nullptr,
         "%s: a norm for a combination that no op has", kernels.name);
-  // Sums of all kinds of float16 and bfloat16, where the rounding to the type shows.
+  // Sums of all kinds of float16 and bfloat16, to show the rounding to the type.
   for (const ElementType type : {mojo::kFloat16, mojo::kBFloat16}) {
     std::vector<double> a, b;
     Buffer one(type, 1);

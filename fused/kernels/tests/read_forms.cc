@@ -13,7 +13,7 @@ std::vector<std::string> Words(const char* text) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-// Attributes maps the names of NAME=VALUE to what read makes of the values.
+// Attributes maps the names of NAME=VALUE to the values, parsed by read.
 template <typename T, typename Read>
 std::map<std::string, T> Attributes(const char* text, const Read& read) {
   std::map<std::string, T> made;

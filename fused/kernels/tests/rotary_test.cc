@@ -15,7 +15,7 @@ struct Form {
   bool in_place;
 };
 
-// Channel is where the first (0) or second (1) channel of pair i is.
+// Channel is the index of the first (0) or second (1) channel of pair i.
 size_t Channel(mojo::PairLayout layout, size_t half, size_t i, size_t which) {
   return layout == mojo::kHalves ? i + which * half : 2 * i + which;
 }

@@ -12,8 +12,8 @@
 namespace mojo_test {
 namespace {
 
-// Sigmoid is what onnxruntime computes for 1 / (1 + exp(-x)), which is less exact where that is small. fma says whether
-// sums of products are rounded once.
+// Sigmoid is onnxruntime's 1 / (1 + exp(-x)), which is less exact for small results. fma says whether sums of products
+// are rounded once.
 double Sigmoid(double exact, bool fma) {
   const float x = std::min(18.0f, std::max(-18.0f, static_cast<float>(exact))), square = x * x;
   const auto polynomial = [&](std::initializer_list<float> factors) {
@@ -30,9 +30,9 @@ double Sigmoid(double exact, bool fma) {
   return y;
 }
 
-// Reference is what the definition says of one row, in double, with that sigmoid.
+// Reference is one row by the definition, in double, with that sigmoid.
 struct Reference {
-  std::vector<double> scores, choice;  // choice: what experts are chosen by
+  std::vector<double> scores, choice;  // choice: the scores that experts are chosen by
   bool close = false;                  // groups are too close to tell which are better
   bool fma;                            // of the sigmoid
 
@@ -180,7 +180,7 @@ MOJO_TEST(TestRouter) {
         args.top_k = 5;
         args.top2_sum = bits & 4;
         args.excluded = bits & 8 ? -INFINITY : 0;
-        // With 0 for the others, no choice may depend on ties: all scores are above it, but for a bias.
+        // With 0 for the others, no choice may depend on ties: all scores are above it, except with a bias.
         RunAndCompare(kernels, args, 3, bits & 16 && args.excluded != 0, 2, &rng);
       }
     }

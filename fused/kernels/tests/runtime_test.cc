@@ -1,7 +1,7 @@
 // Runs the ops inside a stand-in for onnxruntime: runtime_test API_VERSION, a number or "latest".
 //
-// Good cases give the same bits on one thread and on several, over their inputs and not, without an
-// allocation. Bad ones, with whatever shapes and attributes, give an error that says what is wrong.
+// Good cases return the same bits on one thread and on several, over their inputs and not, without an allocation. Bad
+// cases, with any shapes and attributes, return an error that says the cause.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ namespace {
 
 int failures = 0;
 
-// Bits encodes f, which is 0 or between 2^-14 and 2^15 in magnitude, dropping what does not fit.
+// Bits encodes f, which is 0 or between 2^-14 and 2^15 in magnitude, dropping bits that do not fit.
 uint32_t Bits(ONNXTensorElementDataType type, float f) {
   uint32_t bits;
   memcpy(&bits, &f, sizeof(bits));
@@ -53,7 +53,7 @@ struct Case {
   const char* op;
   std::vector<Dims> shapes;
   std::string attributes;
-  std::vector<int> over{0};                            // per output: the input whose memory it may take, -1 for none
+  std::vector<int> over{0};                            // per output: the input whose memory it may take, or -1
   int constant = -1;                                   // an input that is a constant as well
   Dims declared{};                                     // the shape that the model declares for X
   int missing = -1;                                    // an input, or -2: output 0
@@ -70,7 +70,7 @@ const OrtCustomOp* FindOp(const char* name, ONNXTensorElementDataType type) {
   return nullptr;
 }
 
-// Run makes a kernel and runs it, twice where that gives the same.
+// Run makes a kernel and runs it, twice if the second run must return the same.
 Result Run(const Case& c, const OrtApi& api, ONNXTensorElementDataType type, int threads, bool in_place) {
   std::vector<OrtValue> inputs, outputs;
   for (size_t i = 0; i < c.shapes.size(); ++i) {
@@ -125,7 +125,7 @@ std::string Rotary(int64_t r, int interleaved = 0, const char* side = "first", c
          " output_layout=" + layout;
 }
 
-// NormRotary is the attributes of NormRotary around those of a rotation.
+// NormRotary is the attributes of NormRotary around the attributes of a rotation.
 std::string NormRotary(const std::string& rotary, int after = 0, const char* epsilon = "0.001") {
   return "scale_after_cast=" + std::to_string(after) + " epsilon=" + epsilon + " " + rotary;
 }
@@ -347,7 +347,7 @@ int Main(int argc, char** argv) {
   status = RegisterCustomOps(nullptr, &base);
   Check(status != nullptr, "register", "a second runtime was not refused");
   if (status != nullptr) api.ReleaseStatus(status);
-  // What the versions between do otherwise is how values are asked for.
+  // The versions between differ only in how values are asked for.
   const bool thorough = version == ORT_API_VERSION;
   TestForms(api, thorough);
   TestAttributes(api);

@@ -1,4 +1,4 @@
-// What the parts of the runtime test share.
+// Helpers that the parts of the runtime test share.
 #ifndef MOJO_KERNELS_TESTS_RUNTIME_TEST_H_
 #define MOJO_KERNELS_TESTS_RUNTIME_TEST_H_
 
@@ -20,9 +20,9 @@ constexpr auto kU8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
 // Check counts a failure of what, with details, unless ok.
 void Check(bool ok, const std::string& what, const std::string& detail);
 
-// Tensor makes a value at an address that is aligned to its elements only. A shape that is no shape, or
-// too large, gets little memory: the kernel must not come as far as to look at it. One without elements gets none.
-// Integers are 0 and 1, but for bytes, which are up to 100.
+// Tensor makes a value at an address that is aligned to its elements only. An invalid or too large shape gets little
+// memory: the kernel must not look at it. A shape without elements gets no memory. Integers are 0 and 1, except bytes,
+// which are up to 100.
 OrtValue Tensor(ONNXTensorElementDataType type, const Dims& shape, float seed);
 
 // Result is the bytes of the outputs, or an error.
@@ -31,7 +31,7 @@ struct Result {
   bool operator==(const Result& other) const { return bytes == other.bytes && error == other.error; }
 };
 
-// Way is how a result is asked for again. The thread sanitizer looks for races alone.
+// Way is how a result is asked for again. The thread sanitizer looks only for races.
 struct Way {
   int threads;
   bool in_place;
@@ -48,8 +48,9 @@ void TestForms(const OrtApi& api, bool thorough);
 // TestAttributes leaves out each attribute that an op declares: its kernel must ask for it by name.
 void TestAttributes(const OrtApi& api);
 
-// TestEmpty gives each input of every form, one at a time, a dimension of zero and so no memory. Weights in blocks have
-// the shape that the attributes say, and no other: a product of dimensions that a zero makes right is none.
+// TestEmpty sets a dimension of each input of every form, one at a time, to zero and passes no memory. Weights in
+// blocks must have the shape that the attributes say: a product of dimensions that is right only because of a zero is
+// refused.
 void TestEmpty(const OrtApi& api);
 
 }  // namespace mojo_test

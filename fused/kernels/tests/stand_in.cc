@@ -42,7 +42,7 @@ OrtStatus* NewStatus(const char* message) {
   return new OrtStatus{message};
 }
 
-// Allocate makes the memory of an output, which ends where its elements do.
+// Allocate makes the memory of an output, which ends with its elements.
 OrtStatus* Allocate(OrtValue* v) {
   size_t bytes = v->element;
   for (int64_t d : v->shape) {
@@ -237,7 +237,7 @@ OrtApi StandIn() {
 
 }  // namespace mojo_test
 
-// Every new of the program comes here; those of a running kernel count. delete is free's.
+// Every new of the program comes here; allocations of a running kernel count. delete is free's.
 void* operator new(size_t n) {
   mojo_test::CountAllocation();
   if (void* p = malloc(n)) return p;

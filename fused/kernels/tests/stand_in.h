@@ -1,9 +1,8 @@
 // A stand-in for onnxruntime: as much of its C API as the kernels call.
 //
-// The table of an older version ends early, as the real ones do, so a call that is not in it crashes.
-// The stand-in counts what the real one hides: statuses that nobody frees and allocations made while a
-// kernel runs. Its ParallelFor starts threads, so the thread sanitizer sees the tasks. It believes any
-// shape.
+// The table of an older version ends early, as the real ones do, so a call that is not in it crashes. The stand-in
+// counts errors that the real one hides: leaked statuses and allocations made while a kernel runs. Its ParallelFor
+// starts threads, so the thread sanitizer sees the tasks. It believes any shape.
 #ifndef MOJO_KERNELS_TESTS_STAND_IN_H_
 #define MOJO_KERNELS_TESTS_STAND_IN_H_
 
@@ -14,7 +13,7 @@
 
 #include "onnxruntime_c_api.h"
 
-// What onnxruntime's opaque types are here.
+// onnxruntime's opaque types, as defined here.
 struct OrtStatus {
   std::string message;
 };
@@ -59,7 +58,7 @@ extern OrtCustomOpDomain& the_domain;
 // Statuses, shapes and scratch memory that are not released, and allocations made by kernels.
 extern std::atomic<int> live_objects, allocations;
 
-// the_stream is what a kernel on a device is told to launch on.
+// the_stream is the stream that a kernel on a device is told to launch on.
 extern char the_stream;
 
 // SetInKernel reports whether this thread runs a kernel from here on.

@@ -1,5 +1,5 @@
-// What the tests of the inner loops share: element types by the definition of IEEE 754, exact-size
-// buffers (so that the address sanitizer sees an element too far), and failure counting.
+// Helpers that the tests of the inner loops share: element types by the definition of IEEE 754, exact-size buffers (so
+// that the address sanitizer sees an element too far), and failure counting.
 #ifndef MOJO_KERNELS_TESTS_TESTING_H_
 #define MOJO_KERNELS_TESTS_TESTING_H_
 

@@ -10,13 +10,13 @@ namespace {
 
 constexpr std::initializer_list<aclDataType> kFloats = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16};
 
-// What a call of FlashAttentionScore computes, for tensors of [B, N, S, D].
+// The attributes of a call of FlashAttentionScore, for tensors of [B, N, S, D].
 struct Attention {
   double scale;
-  int64_t before, after;  // how far a query sees where there is a mask
+  int64_t before, after;  // how far a query sees if there is a mask
 };
 
-// One row of scores, and the sum of the values by its softmax. A row that sees no key gives no numbers: what it gives
+// Computes rows of scores, and the sums of the values by their softmax. A row that sees no key becomes NaN: the result
 // on a device is not documented.
 void Attend(const Attention& a, const std::vector<Tensor>& t, bool masked) {
   const Tensor &q = t[0], &k = t[1], &v = t[2];

@@ -10,7 +10,7 @@
 namespace cann_emulation {
 namespace {
 
-thread_local std::string kept, given;  // the text that aclGetRecentErrMsg gives next, and the one it gave last
+thread_local std::string kept, given;  // the text that aclGetRecentErrMsg returns next, and its last result
 
 struct State {
   std::mutex mutex;

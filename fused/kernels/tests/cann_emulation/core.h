@@ -1,4 +1,4 @@
-// What the libraries of the emulation share: errors, counted calls, device memory, streams. It lies in libascendcl.so.
+// The common part of the emulation's libraries: errors, counted calls, device memory, streams. It is in libascendcl.so.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace cann_emulation {
 
-// A refused call, or a failure of the device: its code, and the text that aclGetRecentErrMsg gives.
+// A refused call, or a failure of the device: its code, and the text for aclGetRecentErrMsg.
 struct Failure {
   int code;
   std::string text;
@@ -25,7 +25,7 @@ int Refuse(const Failure& failure);
 // Counts a call. Not 0, with the text kept, if a failure of this call is planted.
 int Called(const std::string& name);
 
-// Counts the objects of a kind that are alive: CannEmulationLive gives the number.
+// Counts the objects of a kind that are alive, for CannEmulationLive.
 void Created(const char* kind);
 void Destroyed(const char* kind);
 
@@ -36,14 +36,14 @@ bool Is310P();
 // 0, or the refusal of a thread that has set no device.
 int NeedsDevice(const char* name);
 
-// Device memory. Its addresses are pages that nobody may touch; what they hold lies elsewhere, where only Open leads.
+// Device memory. Its addresses are protected pages; only Open leads to their contents.
 void* AllocateDevice(size_t size);
 void FreeDevice(void* address);                    // throws Failure
 uint8_t* Open(const void* address, size_t bytes);  // throws Failure; only under execution
 bool IsDevice(const void* address);                // also of freed memory
 bool IsPinned(const void* address, size_t bytes);
 
-// Runs work in the stream's order, later. What is called there may throw Failure. NULL is the default stream.
+// Runs work in the stream's order, later. work may throw Failure. NULL is the default stream.
 int Launch(aclrtStream stream, std::function<void()> work);
 int Synchronize(aclrtStream stream);
 
@@ -51,7 +51,7 @@ int Synchronize(aclrtStream stream);
 
 extern "C" {
 // For tests, which call these through ctypes.
-// Lets the nth call of this name from now on fail; of NAME@device, what the nth call put into a stream.
+// Lets the nth call of this name from now on fail; for NAME@device, the work that the nth call put into a stream.
 void CannEmulationFail(const char* name, int nth);
 // How often a call was made since the last reset.
 uint64_t CannEmulationCalls(const char* name);

@@ -1,4 +1,4 @@
-// What the single-operator calls take: descriptions, buffers, attributes.
+// The arguments of single-operator calls: descriptions, buffers, attributes.
 #pragma once
 
 #include <map>

@@ -42,7 +42,7 @@ void Forget(aclOpExecutor* executor) {
   delete executor;
 }
 
-// What a call asks for: something, so that a caller who passes none is found out; nothing where nothing is written.
+// The workspace of a call: not 0, to catch callers who pass no workspace, unless the call has no output.
 uint64_t WorkspaceFor(const Planner& plan) {
   int64_t bytes = 0;
   for (size_t i : plan.outputs()) {
@@ -52,7 +52,7 @@ uint64_t WorkspaceFor(const Planner& plan) {
   return bytes ? (bytes + 511) / 512 * 512 + 512 : 0;
 }
 
-// The body of a call on the device. The workspace is written all over first: what else lies there is lost.
+// The body of a call on the device. It overwrites the workspace first, to destroy other data in it.
 void OnDevice(const std::string& op, const Kernel& kernel, const std::vector<Tensor>& tensors, void* workspace,
               uint64_t size) {
   if (Called(op + "@device")) throw Failure{ACL_ERROR_RT_AICORE_EXCEPTION, op + ": planted failure on the device"};

@@ -50,7 +50,7 @@ void Run(const std::vector<Tensor> &t, const Shape &shape) {
       }
       Store(Part(t[2], row), y);
     }
-  }  // rows after the last group keep what they held
+  }  // rows after the last group do not change
 }
 
 // A weight is row-major, or the transposed view of a row-major one.

@@ -37,7 +37,7 @@ void CheckConversion(const Planner& p, aclDataType computed, const Argument& out
             "%s is of %s, the result of %s", out.name, TypeName(TypeOf(out.tensor)), TypeName(computed));
 }
 
-// Plans out = f(self, other), broadcast. alpha may be NULL only where the operator has none.
+// Plans out = f(self, other), broadcast. alpha may be NULL only if the operator does not have it.
 aclnnStatus Elementwise(const char* op, const aclTensor* self, const aclTensor* other, const aclTensor* out,
                         std::initializer_list<aclDataType> types, const Binary& f, uint64_t* workspaceSize,
                         aclOpExecutor** executor, bool has_alpha = false, const aclScalar* alpha = nullptr) {

@@ -14,7 +14,7 @@ namespace {
 
 struct Block {
   size_t size, pages;
-  uint8_t* storage;  // what the addresses hold; NULL once freed
+  uint8_t* storage;  // contents of the addresses; NULL once freed
 };
 
 struct Blocks {
@@ -28,7 +28,7 @@ Blocks& blocks() {
   return b;
 }
 
-// The block that an address lies in; end() if none.
+// The block that contains an address, or end().
 std::map<uintptr_t, Block>::iterator Find(const void* address) {
   auto& device = blocks().device;
   uintptr_t a = reinterpret_cast<uintptr_t>(address);
@@ -42,8 +42,8 @@ std::map<uintptr_t, Block>::iterator Find(const void* address) {
 
 void* AllocateDevice(size_t size) {
   size_t page = sysconf(_SC_PAGESIZE);
-  size_t pages = (size + page - 1) / page * page + page;  // with a page that nobody owns at the end
-  // The addresses are taken from the kernel and never given back, so that a use after free is known for what it is.
+  size_t pages = (size + page - 1) / page * page + page;  // with an unowned page at the end
+  // The addresses come from the kernel and are never reused, so that a use after free is detected.
   void* address = mmap(nullptr, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) return nullptr;
   void* storage = mmap(nullptr, pages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -52,7 +52,7 @@ void* AllocateDevice(size_t size) {
     return nullptr;
   }
   memset(storage, 0xff,
-         size);  // NaN in every floating-point type, and no index: what is read before it is written shows
+         size);  // NaN in every floating-point type and an invalid index, to show reads of uninitialized memory
   std::lock_guard<std::mutex> lock(blocks().mutex);
   blocks().device[reinterpret_cast<uintptr_t>(address)] = Block{size, pages, static_cast<uint8_t*>(storage)};
   Created("memory");

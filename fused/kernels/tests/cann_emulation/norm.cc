@@ -10,19 +10,19 @@ namespace {
 
 constexpr std::initializer_list<aclDataType> kFloats = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16};
 
-// The shape of rstd: that of x, with 1 for the axes that gamma spans.
+// The shape of rstd: x's, with 1 for the axes that gamma spans.
 std::vector<int64_t> RstdDims(const std::vector<int64_t>& x, size_t axes) {
   std::vector<int64_t> dims = x;
   for (size_t i = x.size() - axes; i < x.size(); ++i) dims[i] = 1;
   return dims;
 }
 
-// Whether gamma's shape is that of x's last axes.
+// Whether gamma has the shape of x's last axes.
 bool IsTail(const std::vector<int64_t>& gamma, const std::vector<int64_t>& x) {
   return !gamma.empty() && gamma.size() <= x.size() && std::equal(gamma.rbegin(), gamma.rend(), x.rbegin());
 }
 
-// y = x * rstd * gamma for each row as long as gamma; gives rstd.
+// y = x * rstd * gamma for each row as long as gamma; returns rstd.
 std::vector<double> Normalize(std::vector<double>* x, const std::vector<double>& gamma, double epsilon) {
   const size_t n = gamma.size();
   std::vector<double> rstd(n ? x->size() / n : 0);

@@ -25,8 +25,7 @@ struct aclIntArray {
 
 namespace cann_emulation {
 
-// What an operator does on the device. The tensors come in the order in which the plan lists them; one that was left
-// out is false.
+// The work of an operator on the device. The tensors come in the plan's order; an omitted one is false.
 using Kernel = std::function<void(const std::vector<Tensor>&)>;
 
 // A named tensor of a call.
@@ -41,7 +40,7 @@ class Planner {
  public:
   explicit Planner(const char* op) : op_(op) {}
 
-  // What the call reads and writes: all of one position at a time, so that their order is the kernel's.
+  // The tensors that the call reads and writes: all of one position at a time, so that their order is the kernel's.
   void Inputs(std::initializer_list<Argument> arguments);
   void Outputs(std::initializer_list<Argument> arguments);
   void Optional(std::initializer_list<Argument> arguments);
@@ -51,7 +50,7 @@ class Planner {
   void Require(bool condition, int code, const char* format, ...) const __attribute__((format(printf, 4, 5)));
   void NotNull(const char* name, const void* argument) const;
   void Absent(const char* name, const void* argument) const;
-  // BFLOAT16 counts for nothing on a chip that has none.
+  // BFLOAT16 does not count on a chip without it.
   void Types(const Argument& a, std::initializer_list<aclDataType> types) const;
   void SameType(const Argument& a, const Argument& b) const;
   void SameDims(const Argument& a, const Argument& b, int code = ACLNN_ERR_PARAM_INVALID) const;

@@ -25,7 +25,7 @@ std::set<Event*>& events() {
   return e;
 }
 
-// What an event recorded last; throws Failure.
+// The point that an event recorded last; throws Failure.
 Point Recorded(aclrtEvent event) {
   std::lock_guard<std::mutex> lock(events_mutex);
   auto found = events().find(static_cast<Event*>(event));
@@ -35,7 +35,7 @@ Point Recorded(aclrtEvent event) {
   return (*found)->recorded;
 }
 
-// Throws unless an address is where the copy's kind says.
+// Throws unless an address is on the side that the copy's kind says.
 void CheckSide(const char* what, const void* address, bool device) {
   if (IsDevice(address) != device) {
     throw Failure{ACL_ERROR_RT_PARAM_INVALID, Text("aclrtMemcpy: %s %p is %s memory, which the kind of the copy denies",

@@ -156,7 +156,7 @@ std::vector<Tensor> Tensors(const char* op, const char* side, int code, int coun
   return tensors;
 }
 
-// What can be said before the operator runs; throws Failure.
+// The checks before the operator runs; throws Failure.
 void Check(const Operator& op) {
   const char* name = op.type.c_str();
   const size_t want = Inputs(op.type);

@@ -1,5 +1,5 @@
-// A stream is a queue that a thread works off later than it is asked: when somebody waits for it, or else after a
-// delay. What relies on a task being done that nobody waited for finds it undone.
+// A stream is a queue that a thread works off late: when a caller waits for it, or else after a delay. Code that uses
+// the result of a task without waiting finds it undone.
 #include "stream.h"
 
 #include <condition_variable>
@@ -31,7 +31,7 @@ Clock::duration Delay() {
   return std::chrono::milliseconds(ms);
 }
 
-// Lets the tasks up to a point run at once, and those of other streams that they wait for.
+// Lets the tasks up to a point run at once, and the tasks of other streams that they wait for.
 void Hurry(const Point& point) {
   Stream& s = *point.stream;
   if (s.hurried >= point.done) return;

@@ -27,10 +27,10 @@ struct Stream {
   std::deque<Task> queue;
   uint64_t asked = 0, done = 0, hurried = 0;  // tasks; those up to hurried do not wait until they are due
   bool closed = false;
-  Failure failed{0, ""};  // what the first task that failed threw; those after it are not run
+  Failure failed{0, ""};  // of the first task that failed; later tasks are not run
 };
 
-// What the tasks hold while they run, and the calls that reach into device memory from elsewhere.
+// The lock of running tasks, and of other calls that reach into device memory.
 class Execution {
  public:
   Execution();
@@ -38,7 +38,7 @@ class Execution {
 };
 
 std::shared_ptr<Stream> NewStream();
-void CloseStream(aclrtStream handle);                  // runs what is left
+void CloseStream(aclrtStream handle);                  // runs the remaining tasks
 std::shared_ptr<Stream> Find(aclrtStream handle);      // throws Failure
 Point Ask(const std::shared_ptr<Stream>&, Task task);  // puts a task at the end
 int WaitFor(const Point& point);                       // the code of the stream's failure, its text kept

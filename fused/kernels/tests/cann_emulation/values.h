@@ -7,7 +7,7 @@
 
 namespace cann_emulation {
 
-// Where a tensor lies on the device. data is an address of the device.
+// A tensor on the device. data is a device address.
 struct Tensor {
   aclDataType type = ACL_DT_UNDEFINED;
   std::vector<int64_t> dims, strides;  // strides and offset in elements
@@ -28,7 +28,7 @@ bool IsFloating(aclDataType type);
 
 // The elements in row-major order. Integers of more than 53 bits are not exact.
 std::vector<double> Load(const Tensor& tensor);
-// Rounds to the tensor's type, to nearest even; what goes from a floating-point type to an integer is cut off.
+// Rounds to the tensor's type, to nearest even; floating-point values are truncated to integers.
 void Store(const Tensor& tensor, const std::vector<double>& values);
 // One value of the host's memory.
 double ReadHost(const void* address, aclDataType type);
