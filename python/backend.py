@@ -35,9 +35,9 @@ LICENCES = {
     "THIRD_PARTY.md": "THIRD_PARTY.md",
     "LICENSE.onnxruntime": "fused/kernels/third_party/onnxruntime/LICENSE",
 }
-MODULES = "THIRD_PARTY-LICENSES"  # of the Go modules, which tools/licences.sh collects
+MODULES = "THIRD_PARTY-LICENSES"  # of the Go modules; tools/licences.sh collects them
 SUMMARY = "Fuses blocks of language models in ONNX, with kernels for onnxruntime"
-# What git knows and a build does not need, as patterns of git's.
+# Tracked files that a build does not need, as git patterns.
 NOT_BUILT = [".*", "bench", "docs/*.md", "docs/benchmarks", "docs/examples", "docs/figures", "docs/targets", "models",
              "python/tests", "*/testdata/*", "*_test.go"]
 NEEDED = {"go": "Go 1.26 or newer (https://go.dev/dl)", "cmake": "CMake 3.13 or newer, and GCC or Clang"}

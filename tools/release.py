@@ -25,7 +25,7 @@ import backend  # noqa: E402
 
 WHEELS = {
     "linux-x86_64": "manylinux_2_28_x86_64",
-    "linux-x86_64-cuda": "manylinux_2_34_x86_64",  # what CUDA's runtime needs where it is linked on a newer system
+    "linux-x86_64-cuda": "manylinux_2_34_x86_64",  # CUDA's runtime needs it if linked on a newer system
     "linux-aarch64": "manylinux_2_28_aarch64",
     "windows-x86_64": "win_amd64",
     "macos-arm64": "macosx_12_0_arm64",

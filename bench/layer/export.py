@@ -89,7 +89,7 @@ def build(name, dtype, experts):
                 value = (1 + 0.1 * torch.randn(p.shape)).to(p.dtype)
             module, _, last = path.rpartition(".")
             setattr(model.get_submodule(module), last, torch.nn.Parameter(value, requires_grad=False))
-    model.rotary_emb = rotary_of(config)  # its frequencies are no weights
+    model.rotary_emb = rotary_of(config)  # its frequencies are not weights
     model.set_experts_implementation(experts)
     return Layers(model).eval(), config
 
@@ -117,7 +117,7 @@ def with_transformers(layer, sample, axes, outputs):
     model = OnnxExporter().export(layer, sample, config=OnnxConfig(dynamic=True)).program
     for value, name in zip(model.graph.outputs, outputs, strict=True):
         value.name = name
-    for value in model.graph.inputs:  # every dimension is dynamic here, those of the layer itself too
+    for value in model.graph.inputs:  # every dimension is dynamic here, also the layer's
         value.shape = onnx_ir.Shape(
             [d if axis in axes[value.name] else sample[value.name].shape[axis] for axis, d in enumerate(value.shape)]
         )

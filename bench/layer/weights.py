@@ -19,7 +19,7 @@ TYPES = {onnx.TensorProto.FLOAT16: np.float16, onnx.TensorProto.BFLOAT16: ml_dty
 # One series of numbers, of a length that no dimension divides, is repeated: drawing all of them would take a minute.
 PERIOD = 16777213
 HIDDEN, INNER = 2048, 768
-# [outputs, inputs] of an expert's matrix by its last dimensions, and what turns such a matrix into them.
+# An expert's matrix by its last dimensions: its shape as [outputs, inputs], and the function that converts it.
 EXPERTS = {
     (2 * INNER, HIDDEN): ((2 * INNER, HIDDEN), lambda w: w),
     (HIDDEN, 2 * INNER): ((2 * INNER, HIDDEN), lambda w: w.T),

@@ -83,7 +83,7 @@ def differs(model, patched, kernels):
         inputs[i.name] = r.standard_normal(shape).astype(DTYPES[i.type])
     for a, b, c in zip(*(session.run(None, inputs) for session in (before, plain, after))):
         noise = max(LIMIT * np.abs(a).max(), 4 * np.abs(a - b).max(), 1e-30)
-        if not np.abs(a - c).max() <= noise:  # nor a number that is none
+        if not np.abs(a - c).max() <= noise:  # also fails on NaN
             return True
     return False
 
@@ -130,7 +130,7 @@ def main():
                 seconds, fused = ours(args.tool, model, out)
                 times["apply"].append(seconds)
                 for name in peers:
-                    if None not in times[name]:  # what failed once is not tried again
+                    if None not in times[name]:  # do not retry a failed peer
                         times[name].append(peer(name, model, f"{work}/peer.onnx"))
             verdict = ""
             if fused and differs(model, out, args.kernels):

@@ -91,6 +91,6 @@ class Decoder:
         width, (_, bits) = logits.shape()[-1], ELEMENTS[logits.data_type()]
         size = width * np.dtype(bits).itemsize
         row = ctypes.string_at(logits.data_ptr() + logits.tensor_size_in_bytes() - size, size)
-        if logits.data_type() == "tensor(bfloat16)":  # numpy has none: the upper half of float32
+        if logits.data_type() == "tensor(bfloat16)":  # numpy lacks the type: widen to float32's upper half
             return (np.frombuffer(row, np.uint16).astype(np.uint32) << 16).view(np.float32)
         return np.frombuffer(row, np.float16 if bits == np.uint16 else np.float32).astype(np.float32)

@@ -6,8 +6,8 @@ import llama_cpp
 import numpy as np
 
 TYPES = {"F32": 0, "F16": 1}  # ggml_type
-# llama_ftype: all tensors, but norms stay F32, and tensors whose rows are no multiple of 256 numbers get Q5_0 or Q8_0
-# in the place of Q4_K and Q6_K.
+# llama_ftype: all tensors, but norms stay F32, and tensors whose row length is not a multiple of 256 get Q5_0 or Q8_0
+# instead of Q4_K and Q6_K.
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q4_K": 15, "Q6_K": 18, "BF16": 32}
 
 _quiet = llama_cpp.llama_log_callback(lambda level, text, data: None)

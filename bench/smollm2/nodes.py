@@ -20,7 +20,7 @@ def kind(event, vocabulary):
     outputs = [next(iter(shape.values())) for shape in arguments["output_type_shape"]]
     if outputs[0][-1] == vocabulary:
         return "product: logits"
-    weights = len(shapes) < 2 or len(shapes[1]) < 3  # a weight that onnxruntime packed is no input any more
+    weights = len(shapes) < 2 or len(shapes[1]) < 3  # a weight that onnxruntime packed is not an input
     return "product: weights" if weights else "product: attention"
 
 

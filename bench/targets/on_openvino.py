@@ -86,7 +86,7 @@ def run(tool, models):
             before, compiled = runtime.layers(runtime.compile(export.path, export)), runtime.compile(patched, export)
             after = runtime.layers(compiled)
             worst = max(exports.difference(i, runtime.run(compiled, i, o), o) for i, o in export.cases)
-        blocks, branches = export.blocks, after["If"]  # the compiled model does not show what is in a branch
+        blocks, branches = export.blocks, after["If"]  # the compiled model hides the nodes of branches
         want = {
             "RMS": blocks["rmsnorm"],
             "RoPE": blocks["rope"],

@@ -33,7 +33,7 @@ SHAPES = [
     (1, 64, 8, 128),
     (2, 64, 32, 128),
 ]
-# What the target writes; no node of these may be left to the CPU.
+# Ops that the target writes; their nodes must not run on the CPU.
 OURS = ["RMSNormalization", "RotaryEmbedding", "LayerNormalization", "Sigmoid", "Gelu", "MatMul", "Equal"]
 
 
@@ -251,7 +251,7 @@ def run(tool, models):
         ]
     ]
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)  # where the provider writes its trace
+        os.chdir(folder)  # the provider writes its trace here
         for export in models:
             cells, wrong = one(tool, runtime, export)
             rows.append(cells)

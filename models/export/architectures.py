@@ -52,8 +52,8 @@ _ROUTED = dict(
     n_group=1,
     topk_group=1,
 )
-# No experts, and all as small as can be: a cache is recorded with every case. Attention as PyTorch writes it out gives
-# rows that see no key what its exports give them.
+# No experts, and the smallest possible sizes: a cache is recorded with every case. PyTorch's eager attention agrees
+# with its exports on rows that see no key.
 _CACHED = _LATENT | _ROUTED | dict(
     hidden_size=16,
     intermediate_size=24,
@@ -131,7 +131,7 @@ ARCHITECTURES = {
     ),
 }
 
-LATENT = "deepseek3latent", "deepseek3naive"  # what is in their caches follows from latents
+LATENT = "deepseek3latent", "deepseek3naive"  # the contents of their caches follow from latents
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -140,7 +140,7 @@ def build(name, dtype, experts=None, seed=20261121):
     architecture = ARCHITECTURES[name]
     config = getattr(transformers, architecture.config)(**{**_COMMON, **architecture.overrides})
     config.use_cache = False
-    torch.manual_seed(seed)  # of what the model draws itself
+    torch.manual_seed(seed)  # of the model's random values
     model = getattr(transformers, architecture.model)(config)
     if experts:
         model.set_experts_implementation(experts)

@@ -162,7 +162,7 @@ def with_transformers(module, sample, names, cached, path):
     if cached:
         raise ValueError("the hf exporter has no form with a cache here")
     exported = OnnxExporter().export(getattr(module, "model", module), sample, config=OnnxConfig(dynamic=True))
-    for value, name in zip(exported.program.graph.outputs, names):  # a module that gives a tensor has no name for it
+    for value, name in zip(exported.program.graph.outputs, names):  # a module that returns a tensor has no name for it
         value.name = name
     onnx_ir.save(exported.program, path)
 

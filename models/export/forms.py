@@ -123,7 +123,7 @@ class Gelu(Stacked):
         return (y * weights.unsqueeze(-1)).sum(1)
 
 
-# Loop and If come from scripted functions alone.
+# Loop and If come only from scripted functions.
 
 
 @torch.jit.script

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 HIDDEN, INTERMEDIATE, EXPERTS, CHOSEN = 16, 12, 6, 2
-WIDTH = 32  # of what a gated norm normalises
+WIDTH = 32  # of a gated norm's rows
 
 
 class RMSNorm(nn.Module):
@@ -46,7 +46,7 @@ class GatedNorm(nn.Module):
 
     def forward(self, x):
         y, gate = self.into(x).chunk(2, dim=-1)
-        if self.wide:  # as a scan gives it
+        if self.wide:  # as a scan returns it
             y = y.float()
         if self.head:  # of linear attention
             y = self.norm(y.reshape(-1, self.head), gate.reshape(-1, self.head)).reshape(gate.shape)
@@ -108,7 +108,7 @@ class Corrected(Softmax):
         return (weights / (weights.sum(-1, keepdim=True) + 1e-20) * 2.5).to(x.dtype), ids
 
 
-# Experts with weights of their own.
+# Experts with separate weights.
 
 
 class Gated(nn.Module):

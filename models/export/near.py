@@ -75,7 +75,7 @@ class Absent(OneHot):
         return y
 
 
-NEAR = {  # the most that may be fused, where that is not what runs; the MLPs of experts that are left may be gated ones
+NEAR = {  # the most that may be fused, if other blocks run; the MLPs of remaining experts may be gated ones
     "capacity": (Capacity, dict(router=1, moe=0)),
     "before": (WeightsBefore, dict(router=1, moe=0)),
     "different": (Different, dict(router=1, moe=0, glu=EXPERTS)),

@@ -45,7 +45,7 @@ PROMPTS = [
     "Write a haiku about the sea.",
     "Explain in one sentence why the sky is blue.",
 ]
-TOKENS = 32  # of an answer, past its end where that comes earlier
+TOKENS = 32  # of an answer, past its end if it is shorter
 BENCH = """The history of computing is longer than the history of computing hardware. It includes the history of \
 methods intended for pen and paper or for chalk and slate, with or without the aid of tables. Digital computing is \
 intimately tied to the representation of numbers. But long before abstractions like the number arose, there were \

@@ -22,7 +22,7 @@ import sys
 from collections import defaultdict
 
 DEVICES = {"CPUExecutionProvider": "CPU", "CUDAExecutionProvider": "CUDA"}
-OPEN = 2**31 - 1  # the last version of a kernel that has none
+OPEN = 2**31 - 1  # the last version of a current kernel
 
 # Ops without a kernel that run on their definition: inputs, by type and shape, and attributes.
 FLOAT, HALF, INT64 = 1, 10, 7

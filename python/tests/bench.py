@@ -40,7 +40,7 @@ def main(rounds):
         }
         for do in measured.values():
             do()
-        # In turns, so that what else the machine does comes upon all of them.
+        # In turns, so that other load on the machine affects all of them.
         times = [[milliseconds(do) for do in measured.values()] for _ in range(rounds)]
     print(f"{'in milliseconds':40} {'least':>8} {'median':>8}")
     for what, column in zip(measured, zip(*times)):

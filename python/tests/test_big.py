@@ -14,7 +14,7 @@ import unittest
 
 import big_model
 
-# Each is run in a process of its own, whose memory is its own.
+# Each runs in a separate process, to measure its memory.
 APPLY = """
 report = mojo_patch.apply(sys.argv[1], sys.argv[2])
 assert report.fused == 36, report.fused

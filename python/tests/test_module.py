@@ -69,7 +69,7 @@ class Installed(Test):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_libraries_of_the_working_directory(self):
-        # `python -c` has that folder first in sys.path: what somebody else put there is not loaded.
+        # `python -c` puts that folder first in sys.path: libraries in it are not loaded.
         name = os.path.basename(mojo_patch.get_library_path())
         cuda = name.replace("mojo_ops", "mojo_ops_cuda")
         for package, library in ("mojo_patch_cuda", cuda), ("onnxruntime/capi", name):
@@ -294,7 +294,7 @@ class InMemory(Test):
             self.assertTrue(mojo_patch.diff(onnx_ir.load(str(MODEL)), patched).passed)
 
     def test_external_data_stay_inside(self):
-        # A model decides neither what is written nor what is linked to, whatever it calls its files.
+        # A model's file names do not decide which files are written or linked.
         folder, secret = self.temp / "given", self.temp / "secret"
         folder.mkdir()
         secret.write_bytes(b"s" * 4096)
@@ -338,7 +338,7 @@ class InMemory(Test):
         patched, _ = mojo_patch.apply_model(model("link.bin"), data_folder=folder, verify="off", allow_links=True)
         self.assertIn("link.bin", str(patched))
 
-        # Names that are those of files beside it in the temporary folder, or were.
+        # Names of past or present files beside it in the temporary folder.
         for name in ("model.onnx", "model.onnx.mojo-patch", "patched.onnx", "patched.onnx.data", ".patched.onnx.lock",
                      "mojo-patch-model.onnx", "MOJO-PATCH-MODEL.weights", "mojo-patch-model-patched.onnx.data",
                      ".mojo-patch-model-patched.onnx.lock", "mojo-patch-model.onnx/w.bin", "mojo-patch-model-.onnx"):
@@ -556,7 +556,7 @@ class Errors(Test):
         self.assertEqual((type(error), str(error), error.exit_code), (mojo_patch.NothingFused, "nothing", 3))
 
     def test_learn(self):
-        # Patterns match all blocks of this model: the file has none, and is one for patterns.
+        # Known patterns match all blocks of this model: the file has no pattern, but is a valid pattern file.
         learnt = self.temp / "learnt.pat"
         report = mojo_patch.apply(MODEL, self.patched, learn=learnt, verify="off", check_kernels="off",
                                   assume_available=True)

@@ -70,7 +70,7 @@ class Wheel(unittest.TestCase):
             for licence in ("LICENSE", "NOTICE", "THIRD_PARTY.md", "LICENSE.onnxruntime", "THIRD_PARTY-LICENSES"):
                 self.assertTrue(any(n.endswith(f".dist-info/licenses/{licence}") for n in names), names)
             [program] = [n for n in names if ".data/scripts/mojo-patch" in n]
-            # The licence of what only --crosscheck needs is none for a program that others are given.
+            # Only --crosscheck needs gorgonia. Its license does not suit a distributed program.
             self.assertFalse(b"dep\tgorgonia.org" in z.read(program))
             [about] = [n for n in names if n.endswith(".dist-info/WHEEL")]
             self.assertIn("Root-Is-Purelib: false", z.read(about).decode())
@@ -95,7 +95,7 @@ class Wheel(unittest.TestCase):
             self.assertEqual(again.read_bytes(), self.wheel.read_bytes())
 
     def test_cuda(self):
-        # The library of CUDA kernels takes long to build: that of the CPU's stands in for it under its name.
+        # The library of CUDA kernels takes long to build: the CPU library replaces it under its name.
         with tempfile.TemporaryDirectory(dir=ROOT / "build") as name:
             temp = pathlib.Path(name)
             library = temp / "libmojo_ops_cuda.so"
@@ -115,7 +115,7 @@ class Wheel(unittest.TestCase):
             said = subprocess.run([environment / "bin" / "mojo-patch", "kernels", "--json"], env=without, cwd=temp,
                                   stdout=subprocess.PIPE, text=True, check=False).stdout
             self.assertNotIn("libmojo_ops_cuda.so is not in", said)
-            # A session on CUDA registers this library, whose kernels for the CPU run where there is no GPU.
+            # A session on CUDA registers this library, whose CPU kernels run without a GPU.
             borrow(python)
             on_cuda = f"""
 import mojo_patch
@@ -134,7 +134,7 @@ assert {str(environment)!r} in maps and "libmojo_ops_cuda.so" in maps and "libmo
             python = environment / "bin" / "python"
             run(sys.executable, "-m", "pip", "--python", python, "install", "--disable-pip-version-check", "--no-index",
                 "--no-deps", self.wheel)
-            # Without anything else: files are patched, and what needs more says so.
+            # Without other packages: patching works, and calls that need more say so.
             alone = f"""
 import mojo_patch
 assert mojo_patch.apply({str(MODEL)!r}, "patched.onnx").fused == 13
@@ -167,7 +167,7 @@ class Sdist(unittest.TestCase):
             about = email.message_from_bytes((root / "PKG-INFO").read_bytes())
             for path in about.get_all("License-File"):
                 self.assertTrue((root / path).is_file(), path)
-            # The version of what is built from it is its own, and no file of Go's is missing.
+            # A build from it has its version, and no Go file is missing.
             self.assertEqual(run(sys.executable, root / "python" / "backend.py", "--version").strip(), about["Version"])
             run("go", "list", "-deps", "./cmd/mojo-patch", cwd=root)
 

@@ -11,7 +11,7 @@ import sys
 import ray
 
 
-@ray.remote(num_cpus=1, max_retries=2)  # tried again where a node is lost, not where the model is refused
+@ray.remote(num_cpus=1, max_retries=2)  # tried again if a node is lost, not if the model is refused
 def patch(model, output, options):
     import mojo_patch
 
@@ -26,7 +26,7 @@ def main():
     folder, output, *options = sys.argv[1:]
     folder, output = pathlib.Path(folder).resolve(), pathlib.Path(output).resolve()
     options = {name: True if value == "True" else value for name, value in (option.split("=") for option in options)}
-    models = {}  # by what is awaited
+    models = {}  # by the task to await
     for model in sorted(folder.rglob("*.onnx")):
         target = output / model.relative_to(folder)
         if not target.exists():

@@ -35,8 +35,8 @@ class Sequence:
     ids: list
     max_tokens: int
     stop: list
-    tokens: asyncio.Queue = field(default_factory=asyncio.Queue)  # and None, or the exception that ends them
-    left: bool = False  # nobody waits for further tokens
+    tokens: asyncio.Queue = field(default_factory=asyncio.Queue)  # the last one is None or an exception
+    left: bool = False  # no client waits for further tokens
 
     def send(self, token):
         self.tokens.put_nowait(token)

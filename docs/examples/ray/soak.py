@@ -31,8 +31,8 @@ import yaml
 HERE = pathlib.Path(__file__).resolve().parent
 NEAR_TIE = 1e-3  # behind a choice with less of a margin another order of additions may go on otherwise
 
-# As on macOS, Ray listens on the loopback address alone. It asks for a token, and sends its makers no statistics. Its
-# proxy may take a while to start: on a busy machine Serve would give it up.
+# As on macOS, Ray listens only on the loopback address. It asks for a token, and sends its makers no statistics. Its
+# proxy may start slowly: on a busy machine Serve would stop waiting.
 RAY = {
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "120",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "120",
@@ -234,7 +234,7 @@ def soak(options, folder):
         time.sleep(options.seconds / 3)
         for killed, (name, kill) in enumerate([("replica", kill_replica), ("node", kill_node)]):
             if options.kill:
-                # Requests go on elsewhere only where a replica has taken some.
+                # Requests continue elsewhere only if a replica has taken some.
                 wait("an answer of each replica", lambda: served(folder) >= options.replicas + killed)
                 before = resumptions(folder) + reconnections.count
                 print(f"replicas: {len(replicas(cluster))}, answers: {clients.counts['answers']}; a {name} is killed")

@@ -304,7 +304,7 @@ def measure(args, label, floors, contenders, layers):
 
 
 OURS = {"in place", "append", "ours"}
-# What onnxruntime's CPU kernels take; open graphs of float16 are converted.
+# Forms that onnxruntime's CPU kernels run; open graphs of float16 are converted.
 WITH_HALF = {"gqa", "att23", "att24"}
 DECODE = {"in place": (in_place, True), "append": (append, False), "gqa": (gqa, True), "att24": (att24, True),
           "att23": (att23, False), "mha": (mha, False), "open": (open_graph, False)}

@@ -247,7 +247,7 @@ PARTIAL = dict(head=128, rotary_dim=32)
 INTERLEAVED = dict(head=128, interleaved=1, output_layout="interleaved")
 TO_HALVES = dict(head=64, interleaved=1)
 OURS = "RMSNorm, RotaryEmbedding"  # of this library, for which there are kernels in every type
-PAIRS = [  # name, ours, theirs, inputs, what theirs is
+PAIRS = [  # name, ours, theirs, inputs, their kind
     ("RMSNorm", our_norm, their_norm, ("x",), "SimplifiedLayerNormalization"),
     ("AddRMSNorm", our_add_norm, their_add_norm, ("x", "r"), "SkipSimplifiedLayerNormalization"),
     ("AddLayerNorm", add_layer_norm("AddLayerNorm", ("y", "sum"), **FUSED),

@@ -49,7 +49,7 @@ def model(form, heads, weights, in_place):
         node("Concat", ["k_nope", "k_pe_heads"], "k", axis=3)
     if form == "naive":
         node("Attention", ["q", "k", "v", "", "past_k", "past_v", length], "y", "present_k", "present_v", **ATTENTION)
-    elif form == "open":  # steps alone: a query sees all keys
+    elif form == "open":  # only steps: a query sees all keys
         constants["scale"] = np.array(SCALE, np.float32)
         node("Concat", ["past_k", "k"], "present_k", axis=2)
         node("Concat", ["past_v", "v"], "present_v", axis=2)

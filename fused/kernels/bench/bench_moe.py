@@ -267,7 +267,7 @@ class Routing:
         """ids [tokens, k], and the weights."""
         e, k = self.block.experts, self.block.top_k
         if self.tokens * k <= e:
-            # All tokens have experts of their own but for chance: as many are hit as at random.
+            # Tokens share experts only by chance: as many are hit as with random ids.
             count = len(np.unique(np.concatenate([self.rng.choice(e, k, False) for _ in range(self.tokens)])))
             pool = np.roll(self.order, -self.next)[:count]
             self.next += count
@@ -397,7 +397,7 @@ def report(block, results):
     print(f"read {1e-9 / per_byte:.1f} GB/s, sgemm {1e-9 / per_flop:.0f} GFlop/s")
     for tokens, (times, _, _, difference) in results.items():
         work = tokens * block.flops() * per_flop
-        # Rounds hit different numbers of experts, so each has a floor of its own; the figures are for their mean.
+        # Rounds hit different numbers of experts, so each has its floor; the figures are for their mean.
         floors = {n: [max(size * per_byte, work) for _, size in t] for n, t in times.items()}
         floor = float(np.mean([f for each in floors.values() for f in each]))
         hit = np.mean([size for t in times.values() for _, size in t]) / block.expert_bytes()

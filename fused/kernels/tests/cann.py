@@ -42,7 +42,7 @@ class Emulation:
         self.acl.CannEmulationLive.restype = I64
         for name in ("aclCreateTensor", "aclCreateTensorList", "aclCreateScalar", "aclCreateIntArray"):
             getattr(self.base, name).restype = P
-        self.kept = []  # what the tensors of a call read and write
+        self.kept = []  # memory of a call's tensors
 
     def fail(self, name, nth=1):
         """Lets the nth call of that name from now on fail."""

@@ -186,6 +186,6 @@ print(e.acl.aclInit(None))
 
 
 if __name__ == "__main__":
-    os.environ["CANN_EMULATION_DELAY_MS"] = "60000"  # that a slow machine does not do early what nobody waited for
+    os.environ["CANN_EMULATION_DELAY_MS"] = "60000"  # even a slow machine runs no task early
     e = cann.start(sys.argv.pop(1))
     unittest.main()

@@ -89,7 +89,7 @@ class FailureTest(CANNTest):
                         for words in (f"mojo.{op}: {call} failed with status", f"{call}: planted failure of call 1"):
                             self.assertIn(words, str(caught.exception))
                     node.emulation.reset()
-                    for a, b in zip(run_session(s, feeds), want):  # the next run is none the worse
+                    for a, b in zip(run_session(s, feeds), want):  # the next run must be correct
                         np.testing.assert_array_equal(a, b)
         print(f"{planted} calls failed as planted", flush=True)
         self.assertGreater(planted, 100)

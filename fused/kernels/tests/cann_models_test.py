@@ -34,7 +34,7 @@ class ModelsTest(unittest.TestCase):
         providers = [PROVIDER, "CPUExecutionProvider"]
         if (
             "bf16" in name
-        ):  # neither provider has the kernels that these need besides ours: what was patched is widened to float32
+        ):  # neither provider has the other kernels that these need: the patched part is widened to float32
             with self.assertRaises(Exception):
                 ort.InferenceSession(os.path.join(models, name + ".onnx"), providers=providers)
             name += ", as float32"

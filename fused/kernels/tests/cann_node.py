@@ -12,7 +12,7 @@ CANN = "CANNExecutionProvider"
 # With graphs the provider takes models whole, and runs no kernel of a library.
 PROVIDER = (CANN, {"enable_cann_graph": "0"})
 DTYPES = (h.F32, h.F16, h.BF16)
-emulation = None  # what cann.start gave; None on a device
+emulation = None  # the result of cann.start; unset on a device
 
 
 def one_node(op, values, types, out_types, attributes, constant=(), leave_out=0):

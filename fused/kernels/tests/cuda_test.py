@@ -275,7 +275,7 @@ def main():
     args, rest = parser.parse_known_args()
     h.library, h.providers = os.path.abspath(args.library), [CUDA]
     models, patched = args.models, args.patched
-    if hasattr(ort, "preload_dlls"):  # CUDA's libraries, where they came as Python packages
+    if hasattr(ort, "preload_dlls"):  # CUDA's libraries, if installed as Python packages
         ort.preload_dlls()
     if CUDA not in ort.get_available_providers():
         sys.exit("this onnxruntime has no CUDA provider")

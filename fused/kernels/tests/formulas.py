@@ -391,7 +391,7 @@ def qmoe_parts(x, weights, ids, gate_up_codes, gate_up_scale, down_codes, down_s
         y[mine] += share * linear(a.astype(np.float32), *second, *of(down_bias), F32, activations=activations, **down)
         if activations == "float":
             continue
-        # Sums in float32 are off by less than this, and so is what is made of them.
+        # The errors of sums in float32, and of results computed from them, are smaller than this.
         off = np.abs(rows) @ np.abs(Quantized(*first, **up).values()).T * 8 * EPSILON[F32]
         place = np.arange(packed)
         signs = np.where(place % 2 if gate["packing"] == "interleaved" else place >= inner, -1, 1)

@@ -41,7 +41,7 @@ ATTENTION = dict(scale=0.25, causal=0, window=0, softcap=0.0, empty="zero", head
                  k_layout="bnsh", v_layout="bnsh", y_layout="bnsh")
 
 library = None  # path of libmojo_ops, set by the main program
-providers = ["CPUExecutionProvider"]  # what runs the models; the main program may change it
+providers = ["CPUExecutionProvider"]  # providers of the sessions; the main program may change them
 
 
 def device():

@@ -81,7 +81,7 @@ def check_patched(test, file, name, cases, provider, providers, more=""):
         flush=True,
     )
     test.assertEqual([r for r in fused if r[2] != provider], [], "fused nodes that are not on the provider")
-    # Those of branches run where the inputs lead.
+    # Nodes in branches run only if the inputs lead there.
     test.assertEqual(written - {r[0] for r in fused}, set(), "fused nodes that did not run")
     test.assertTrue(fused, "no fused node ran")
     test.assertLess(worst, 8 * unit)

@@ -60,7 +60,7 @@ def inputs(name, shapes, sizes):
     r = np.random.default_rng(list(name.encode()) + list(sizes.values()))
     out = {}
     for key, (dtype, dims) in shapes.items():
-        names = "BS" if None in dims else ""  # of dimensions that have none
+        names = "BS" if None in dims else ""  # for dimensions without a size
         shape = [sizes.get(names[i] if d is None else d, d) for i, d in enumerate(dims)]
         if np.issubdtype(dtype, np.integer):
             out[key] = np.broadcast_to(np.arange(shape[-1]) + 3, shape).astype(dtype)

@@ -145,7 +145,7 @@ def _():
 
 
 @norm("channels-first")
-def _():  # the channels of an image or of sound stand before its places
+def _():  # the channels of an image or of sound come before its places
     scale = Weights("first").scale(D)
 
     def rms(x):
@@ -322,7 +322,7 @@ def _():
     return (lambda x: (nn.silu(x @ wg) * (x @ wu)) @ wd), {"x": f16("B", "S", D)}
 
 
-@onnx_function  # which jax2onnx finds in its module alone
+@onnx_function  # jax2onnx finds it only in its module
 def activate(g, u):
     return nn.silu(g) * u
 

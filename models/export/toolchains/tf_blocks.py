@@ -153,7 +153,7 @@ def _():
     return mixer, {"x": f32("B", "S", D), "z": f32("B", "S", D)}
 
 
-@norm("near-l2")  # a maximum in place of an epsilon
+@norm("near-l2")  # a maximum instead of an epsilon
 def _():
     scale = const(Weights("l2").scale(D))
     return (lambda x: tf.linalg.l2_normalize(x, axis=-1, epsilon=1e-6) * D**0.5 * scale), x3

@@ -20,7 +20,7 @@ from ._progress import Progress
 
 log = logging.getLogger("mojo_patch")
 
-# The oldest onnxruntime that the program runs models with. It looks for another one where this Python's is older.
+# The oldest onnxruntime that the program runs models with. It looks for another one if this Python's is older.
 _OLDEST_ONNXRUNTIME = (1, 29)
 
 _PREFIX = "mojo-patch: "  # of the program's errors
@@ -161,7 +161,7 @@ def _interrupt(process: subprocess.Popen[str]) -> None:
     """Ends the program as Ctrl-C does: it removes what is written and not whole. A second Ctrl-C kills it."""
     try:
         if sys.platform == "win32":
-            # There is no signal but the one of the console, which interrupts both.
+            # The console's only signal interrupts both.
             try:
                 process.wait(timeout=1)
             except subprocess.TimeoutExpired:

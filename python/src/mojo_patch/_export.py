@@ -29,7 +29,7 @@ class TritonOptions(TypedDict, total=False):
     """The options of export_triton. Each is the flag of its name of `mojo-patch export triton`."""
 
     name: str  # of the model
-    server_path: str  # of the repository where the server runs
+    server_path: str  # of the repository on the server
     max_batch_size: int
     queue_delay: int  # microseconds
     provider: str  # "cpu" or "cuda"

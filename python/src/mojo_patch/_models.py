@@ -24,7 +24,7 @@ MOST_BYTES = 2**31 - 1  # the most that protobuf serializes
 
 # A tensor of more bytes is written beside the graph.
 _EXTERNAL_OVER = 1024
-_ALIGNMENT = 4096  # of such tensors, as in what onnx writes
+_ALIGNMENT = 4096  # of such tensors, as onnx writes them
 
 
 def is_proto(model: Any) -> bool:
@@ -83,7 +83,7 @@ class Staged:
     ) -> None:
         import onnx
 
-        # What the model calls its files must not be what the program or this class calls theirs.
+        # The model's file names must differ from the names that the program and this class use.
         self._linked: Set[str] = {_location(t) for t in _external(model)}
         stem = "mojo-patch-model"
         while any(stem in name.casefold() for name in self._linked):
