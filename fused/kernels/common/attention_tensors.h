@@ -1,4 +1,4 @@
-// The tensors of attention, for all devices: nothing but C++17, which nvcc compiles too.
+// The tensors of attention, for all devices: only C++17, which nvcc compiles too.
 #ifndef MOJO_KERNELS_COMMON_ATTENTION_TENSORS_H_
 #define MOJO_KERNELS_COMMON_ATTENTION_TENSORS_H_
 
@@ -23,12 +23,12 @@ struct CacheLengths {
   size_t added = 0;                       // N, the new keys or latents
   size_t past = 0;                        // P, or M with past_lengths
   size_t room = 0;                        // length of the resulting cache
-  const int64_t* past_lengths = nullptr;  // null: left out
-  bool on_device = false;                 // the tensors are, so that nothing reads past_lengths
+  const int64_t* past_lengths = nullptr;  // may be null
+  bool on_device = false;                 // the tensors are on a device: nothing reads past_lengths
   bool one_length = false;                // past_lengths has one number for all
 
-  // Past is how many tokens come before the new ones in a sequence, Length how many there are with them. Longest is the
-  // greatest length, or the least that it can be where lengths are not known.
+  // Past is the number of cached tokens of a sequence, Length the number with the new ones. Longest is the greatest
+  // length, or its lower bound if lengths are not known.
   size_t Past(size_t b) const {
     return past_lengths == nullptr ? past : static_cast<size_t>(past_lengths[one_length ? 0 : b]);
   }
@@ -36,8 +36,8 @@ struct CacheLengths {
   size_t Longest() const;
 };
 
-// AttentionTensors are the tensors of a running Attention, and their sizes. The steps give their layout: [batch, heads,
-// tokens, width] in some order, or as given. Omitted tensors are null.
+// AttentionTensors are the tensors of a running Attention, and their sizes. The steps describe their layout: [batch,
+// heads, tokens, width] in some order, or as given. Omitted tensors are null.
 struct AttentionTensors : CacheLengths {
   size_t heads = 0, key_heads = 0;  // key_heads divides heads
   size_t queries = 0;               // S
@@ -50,7 +50,7 @@ struct AttentionTensors : CacheLengths {
   size_t valid_step = 0;                                  // from one sequence to the next
   const float* bias = nullptr;
   size_t bias_steps[4] = {};    // of sequence, head, query and key; 0 where broadcast
-  size_t bias_keys = 0;         // the last dimension; where bias_steps[3] is not 0, a key beyond is not seen
+  size_t bias_keys = 0;         // the last dimension; if bias_steps[3] is not 0, a key beyond is not seen
   const float* sink = nullptr;  // [heads]
   void* y = nullptr;
   void *present_key = nullptr, *present_value = nullptr;  // [batch, key_heads, room, width or value_width]

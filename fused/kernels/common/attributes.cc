@@ -21,13 +21,13 @@ struct NodeName {
 
 // Value is one attribute of a node.
 struct Value {
-  int64_t whole = 0;   // an int, or which of the values a string is
+  int64_t whole = 0;   // an int, or the index of a string among its values
   float number = 0;    // a float
   char text[64] = "";  // a string
 };
 
-// Unreadable replaces onnxruntime's own status, of an attribute that is missing or of another type, by
-// one that says which node and which attribute.
+// Unreadable replaces onnxruntime's status for an attribute that is missing or of another type by one that names the
+// node and the attribute.
 OrtStatus* Unreadable(const KernelInit& init, const char* name, const char* type, OrtStatus* cause) {
   const NodeName node(init);
   OrtStatus* status =

@@ -6,8 +6,8 @@
 
 namespace mojo {
 
-// ReadAttributesInto reads the attributes that the op declares into its struct (schema.h), which has size bytes. An
-// attribute that is missing, has another type, or a value that its bounds and the op's rules exclude is an error.
+// ReadAttributesInto reads the attributes that the op declares into its struct (schema.h), which has size bytes. It
+// returns an error if an attribute is missing, has another type, or a value that its bounds and the op's rules exclude.
 OrtStatus* ReadAttributesInto(const KernelInit& init, void* out, size_t size);
 
 // ReadAttributes is ReadAttributesInto for the struct of the op.

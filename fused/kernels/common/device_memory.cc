@@ -27,7 +27,7 @@ Scratch::~Scratch() {
 OrtStatus* Scratch::Take(const Api& api, OrtKernelContext* context, const OpDef& def, size_t bytes, void** data) {
   *data = nullptr;
   if (bytes == 0) return nullptr;
-  // Not AllocatorAlloc: that knows no stream, and its memory could go to another stream too early.
+  // AllocatorAlloc ignores streams: its memory could go to another stream too early.
   OrtStatus* cause = api.ort->KernelContext_GetScratchBuffer(context, memory_.info_, bytes, &data_);
   if (cause == nullptr && data_ != nullptr) {
     *data = data_;

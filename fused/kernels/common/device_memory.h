@@ -14,8 +14,8 @@ class DeviceMemory {
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   ~DeviceMemory();
 
-  // Find asks onnxruntime for the allocator of the provider that the node is given to, so the device is
-  // the session's, whatever its number.
+  // Find asks onnxruntime for the allocator of the node's provider, so the device is the session's, whatever its
+  // number.
   OrtStatus* Find(const KernelInit& init);
 
  private:

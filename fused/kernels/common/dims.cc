@@ -10,10 +10,10 @@
 namespace mojo {
 namespace {
 
-// kOpen is a size that nothing tells, or not yet.
+// kOpen is a size that is not known, or not yet.
 constexpr int64_t kOpen = INT64_MIN;
 
-// Read of a field of the struct of attributes.
+// Read reads a field of the struct of attributes.
 template <class T>
 T Field(const void* attributes, const AttributeDef& def) {
   T value;
@@ -79,7 +79,7 @@ OrtStatus* CallBase::Read(size_t* sizes) {
   for (size_t i = 0; i < def_.symbol_count; ++i) {
     if (values_[i] == kOpen) values_[i] = Value(static_cast<int>(i));
   }
-  for (size_t i = 0; open >> i != 0; ++i) {  // a size may follow from inputs after the one that has it
+  for (size_t i = 0; open >> i != 0; ++i) {  // a size may follow from a later input
     if ((open >> i & 1) == 0) continue;
     if (OrtStatus* s = Check(i)) return s;
   }
@@ -112,7 +112,7 @@ OrtStatus* CallBase::CheckRelations() const {
   return nullptr;
 }
 
-// Choice is which of several a selector takes: -1 if all of them are right.
+// Choice is the alternative that a selector picks: -1 if all of them are right.
 int CallBase::Choice(int selector) const {
   if (selector == -1) return -1;
   if (selector < -1) return data[-2 - selector] != nullptr ? 1 : 0;
@@ -149,8 +149,8 @@ void CallBase::Alternatives(const ShapeDef& shape, size_t* begin, size_t* end) c
   *end = choice < 0 ? shape.count : *begin + 1;
 }
 
-// Fits reports whether an input has a shape, and takes note of the sizes that this tells. The words take a dimension
-// each, except a spread, which takes the others.
+// Fits reports whether an input has a shape, and records the sizes that follow. Each word takes one dimension, except a
+// spread, which takes the others.
 bool CallBase::Fits(const Alternative& want, size_t input) {
   const Shape& shape = shapes[input];
   const size_t words = want.rank - (want.spread < 0 ? 0 : 1);
@@ -159,7 +159,7 @@ bool CallBase::Fits(const Alternative& want, size_t input) {
     if (want.spread < 0) return false;
     more = shape.rank - words;
   } else {
-    missing = words - shape.rank;  // words at the front that may be
+    missing = words - shape.rank;  // leading words that may be missing
     for (size_t i = 0, left = missing; left > 0; ++i) {
       if (i == want.rank || !want.dims[i].wide) return false;
       if (!want.dims[i].spread) --left;

@@ -33,7 +33,7 @@ class CallBase {
  protected:
   // Read reads the inputs and checks them against the op's shapes.
   OrtStatus* Read(size_t* sizes);
-  // Check checks an input once more, with sizes that are known since.
+  // Check checks an input again, with sizes known since.
   OrtStatus* Check(size_t input, const size_t* sizes);
 
  private:
@@ -64,7 +64,7 @@ class CallBase {
   struct {
     size_t input, first, count;
   } spreads_[kMaxSizes];
-  bool open_ = false;  // the input that was checked has a size that is not known
+  bool open_ = false;  // the checked input has an unknown size
 };
 
 // CallOf is a running node of one op. Its Sizes (types.h) contain only numbers.

@@ -1,4 +1,4 @@
-// Which form of LatentAttention takes less.
+// The choice between the forms of LatentAttention.
 #ifndef MOJO_KERNELS_COMMON_LATENT_FORM_H_
 #define MOJO_KERNELS_COMMON_LATENT_FORM_H_
 

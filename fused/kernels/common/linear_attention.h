@@ -7,7 +7,7 @@
 
 namespace mojo {
 
-// ReadLinearAttributes is ReadAttributes, and checks the rule that no equation of the catalogue says.
+// ReadLinearAttributes is ReadAttributes, and checks a rule that the catalogue's equations cannot express.
 OrtStatus* ReadLinearAttributes(const KernelInit& init, LinearAttentionAttributes* out);
 
 // ReadLinearAttention reads the inputs of a running node, checks their shapes and allocates the outputs.

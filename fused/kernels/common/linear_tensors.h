@@ -1,4 +1,4 @@
-// The tensors of LinearAttention, for all devices: nothing but C++17, which nvcc compiles too.
+// The tensors of LinearAttention, for all devices: only C++17, which nvcc compiles too.
 #ifndef MOJO_KERNELS_COMMON_LINEAR_TENSORS_H_
 #define MOJO_KERNELS_COMMON_LINEAR_TENSORS_H_
 

@@ -7,8 +7,8 @@
 namespace mojo {
 namespace {
 
-// CustomOp is an OrtCustomOp with the row that it was made of. onnxruntime hands the callbacks the
-// pointer that was registered, so they find their row by a cast.
+// CustomOp is an OrtCustomOp with its row of the table. onnxruntime passes the registered pointer to the callbacks, so
+// they find their row by a cast.
 struct CustomOp : OrtCustomOp {
   const OpDef* def;
   const Backend* backend;
@@ -74,8 +74,7 @@ void Fill(CustomOp* op, const Api& api, const OpEntry& entry, size_t combo) {
   // own. InferOutputShapeFn (17) stays null on purpose: a wrong or half-known shape makes later nodes fail to load, a
   // missing one never does.
   op->version = api.version >= 18 ? 18 : kOldestVersion;
-  // CreateKernel and KernelCompute, which cannot report errors, stay null: 1.16 calls the V2 ones
-  // only then.
+  // CreateKernel and KernelCompute, which cannot report errors, stay null: only then does 1.16 call the V2 ones.
   op->GetName = GetName;
   op->GetExecutionProviderType = GetProvider;
   op->GetInputType = GetInputType;
@@ -123,7 +122,7 @@ OrtStatus* MakeDomain(const Api& api, const OpEntry* table, size_t count) {
     if (made != nullptr) api.ort->ReleaseCustomOpDomain(made);
     return status;
   }
-  ops.release();  // the domain's from here on
+  ops.release();  // the domain owns them from here on
   domain = made;
   return nullptr;
 }

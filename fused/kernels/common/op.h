@@ -31,8 +31,8 @@ constexpr ONNXTensorElementDataType kI64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
 constexpr ONNXTensorElementDataType kI8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
 constexpr ONNXTensorElementDataType kU8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
 
-// TypeCombo is one allowed combination of element types. It names one for an optional input, too; where
-// a node leaves that out, any combination that fits the others may be the one the kernel gets.
+// TypeCombo is one allowed combination of element types. It has a type for an optional input, too; if a node omits that
+// input, the kernel may get any combination that fits the others.
 struct TypeCombo {
   ONNXTensorElementDataType inputs[kMaxInputs];
   ONNXTensorElementDataType outputs[kMaxOutputs];
@@ -41,7 +41,7 @@ struct TypeCombo {
   int64_t value = 0;
 };
 
-// Bounds are the numbers that an attribute takes: from least to most, and of an int only multiples of a number. If
+// Bounds are the numbers that an attribute takes: from least to most, and for an int only multiples of a number. If
 // only_count is not 0, they are the first of only.
 struct Bounds {
   double least, most;
@@ -81,8 +81,8 @@ struct AttributeRule {
 constexpr size_t kMaxAlternatives = 4;
 constexpr size_t kMaxSizes = 20;  // of an op's symbols
 
-// SizeDef is a size that the shapes of an op speak of; fused/dims_text.go has the notation, fused/dims_table.go what
-// the members are.
+// SizeDef is a size in the shapes of an op; fused/dims_text.go has the notation, fused/dims_table.go explains the
+// members.
 struct SizeDef {
   const char* text;
   char kind;
@@ -94,7 +94,7 @@ struct SizeDef {
 struct DimDef {
   int size;  // of a spread, as A..., the product of A
   bool spread = false;
-  bool wide = false;   // may be 1, and those at the front missing
+  bool wide = false;   // may be 1, and missing at the front
   bool least = false;  // may be more
   int from = -1;       // start of A...[from] in A, counted from the end
 };
@@ -128,10 +128,10 @@ struct OpDef {
   const char* name;
   const char* input_names[kMaxInputs];
   size_t input_count;
-  size_t required_inputs;  // the inputs after these may be left out by a node
+  size_t required_inputs;  // a node may omit the inputs after these
   const char* output_names[kMaxOutputs];
   size_t output_count;
-  size_t required_outputs;  // the outputs after these may be left out by a node
+  size_t required_outputs;  // a node may omit the outputs after these
   const TypeCombo* combos;
   size_t combo_count;
   const AttributeDef* attributes;
@@ -140,7 +140,7 @@ struct OpDef {
   size_t rule_count;
   size_t attributes_size;  // of the op's struct
   const SizeDef* sizes;
-  size_t symbol_count;  // the first sizes: those that the op's struct of sizes has
+  size_t symbol_count;  // the first sizes: the members of the op's struct of sizes
   const ShapeDef *input_shapes, *output_shapes;
   const RelationDef* relations;
   size_t relation_count;
@@ -167,10 +167,9 @@ struct Backend {
   size_t (*may_in_place)(int** inputs, int** outputs);
 };
 
-// MayInPlace<input, output, input, output...> is a Backend's may_in_place for those pairs. No input
-// and no output may be in two pairs, unless the op has only one output. onnxruntime uses a pair where
-// nothing else reads the input and it knows that both have one shape. RegisterOps has the lists freed
-// by free().
+// MayInPlace<input, output, input, output...> is a Backend's may_in_place for those pairs. No input and no output may
+// be in two pairs, unless the op has only one output. onnxruntime uses a pair if nothing else reads the input and it
+// knows that both have one shape. RegisterOps has free() free the lists.
 template <int... kPairs>
 size_t MayInPlace(int** inputs, int** outputs) {
   constexpr int kList[] = {kPairs...};
@@ -200,7 +199,7 @@ OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtV
 OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const void** data,
                      Shape* shape);
 
-// ReadOptionalInput is ReadInput for an input that the node may leave out: data is null then.
+// ReadOptionalInput is ReadInput for an input that the node may omit: data is null then.
 OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
                              const void** data, Shape* shape);
 
@@ -209,9 +208,8 @@ OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const Op
 OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const Shape& shape,
                       void** data);
 
-// RegisterOps adds every row of the table to the session options, as domain "mojo". The table must
-// live as long as the process. Sets TheApi at the first call; a runtime that is too old, or another one
-// than at the first call, is an error.
+// RegisterOps adds every row of the table to the session options, as domain "mojo". The table must live as long as the
+// process. The first call sets TheApi. A runtime that is too old, or not the first call's, is an error.
 OrtStatus* RegisterOps(OrtSessionOptions* options, const Api& api, const OpEntry* table, size_t count);
 
 }  // namespace mojo

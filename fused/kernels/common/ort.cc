@@ -83,7 +83,7 @@ ShapeText::ShapeText(const int64_t* dims, size_t rank) {
 
 namespace {
 
-// CopyShape is the way of runtimes before 1.24, which allocate an object to tell a shape.
+// CopyShape reads a shape from runtimes before 1.24, which allocate an object for it.
 OrtStatus* CopyShape(const Api& api, const OrtValue* value, Shape* shape) {
   OrtTensorTypeAndShapeInfo* info = nullptr;
   if (OrtStatus* status = api.ort->GetTensorTypeAndShape(value, &info)) return status;

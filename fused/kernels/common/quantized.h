@@ -7,7 +7,7 @@
 
 namespace mojo {
 
-// QuantizedAttributes say how weights are to be read.
+// QuantizedAttributes describe the encoding of weights.
 struct QuantizedAttributes {
   Code code;
   size_t zero, block, n, k;
@@ -40,7 +40,7 @@ struct EmbeddingForm : EmbeddingAttributes {
 OrtStatus* ReadAttributes(const KernelInit& init, LinearForm* out);
 OrtStatus* ReadAttributes(const KernelInit& init, EmbeddingForm* out);
 
-// QuantizedTensors are the weights; those that are left out are null.
+// QuantizedTensors are the weights; omitted ones are null.
 struct QuantizedTensors {
   const void *codes, *scale, *minus, *super_scale, *super_minus;
 };
