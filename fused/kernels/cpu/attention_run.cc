@@ -11,11 +11,11 @@
 namespace mojo {
 namespace {
 
-// More workers than this there need not be.
+// The maximum number of workers.
 constexpr size_t kMostWorkers = 64;
 
-// As many tasks as let several threads end at about the same time; and as few keys, and elements of keys and values, as
-// are worth one.
+// Enough tasks that several threads end at about the same time; and the least keys, and elements of keys and values,
+// that are worth a task.
 constexpr size_t kTasks = 16;
 constexpr size_t kFewKeys = 64;
 constexpr size_t kSliceElements = size_t{1} << 14;
@@ -29,7 +29,7 @@ constexpr size_t kPanelBytes = size_t{64} << 20;
 // Elements of keys and values that are worth waking another thread for.
 constexpr size_t kFewElements = size_t{1} << 15;
 
-// Past keys and values of so many bytes are not read from the caches of the processor when they are read next.
+// Past keys and values of so many bytes leave the processor's caches before their next use.
 constexpr size_t kStreamBytes = size_t{1} << 20;
 
 size_t Padded(size_t n, size_t to) { return (n + to - 1) / to * to; }
@@ -57,7 +57,7 @@ struct Plan {
   }
 };
 
-// FillValid writes 0 for a key that is valid and minus infinity for another one, and reports whether there are others.
+// FillValid writes 0 for valid keys and minus infinity for others, and reports whether there are others.
 bool FillValid(const AttentionTensors& t, size_t step, float* to) {
   bool all = true;
   for (size_t b = 0; b < t.batch; ++b) {
@@ -111,7 +111,7 @@ OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const HostMem
   go.group = t.heads / t.key_heads;
   go.rows = no_y ? 0 : t.queries * go.group;
   go.panels = go.rows > (t.Longest() > kNoPanels ? kAttentionFew : kAttentionRows);
-  // Where past and present are one, rows are not copied.
+  // If past and present share memory, rows are not copied.
   go.copies = (t.present_key != nullptr || needs_key || t.present_value != nullptr || needs_value) &&
               (t.present_key != t.past_key || t.present_value != t.past_value);
   go.streams = go.copies && pairs * t.past * (t.width + t.value_width) * go.size >= kStreamBytes;

@@ -13,8 +13,8 @@ struct AttentionTypes {
   ElementType rows, keys;
 };
 
-// RunAttention computes y, and fills present_key and present_value. Where those are left out and there is a past, they
-// are scratch memory, which comes from memory.
+// RunAttention computes y, and fills present_key and present_value. If they are omitted and there is a past, they are
+// scratch memory, which comes from memory.
 OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const HostMemory& memory,
                         const AttentionAttributes& attributes, const AttentionTypes& types, AttentionTensors* tensors);
 

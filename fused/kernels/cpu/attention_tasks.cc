@@ -27,7 +27,7 @@ struct Pair {
   }
 };
 
-// Head is the place of a head of a tensor.
+// Head is the address of a head of a tensor.
 const char* Head(const void* data, const HeadSteps& steps, size_t batch, size_t head, size_t size) {
   return static_cast<const char*>(data) + (batch * steps.batch + head * steps.head) * size;
 }
@@ -47,10 +47,10 @@ struct Cache {
     present = present_data == nullptr ? nullptr : static_cast<char*>(present_data) + pair.number * room * width * size;
   }
 
-  // Rows are where all keys can be read, once they are there.
+  // Rows are all keys, once they are complete.
   PairRows Rows() const { return present == nullptr ? PairRows{added, added_step} : PairRows{present, width}; }
 
-  // Past are where past keys can be read, if there are any.
+  // Past are the past keys, if there are any.
   PairRows Past() const { return {past, width}; }
 
   // Stream copies the rows from begin to end - 1 of past to present.
@@ -59,7 +59,7 @@ struct Cache {
     if (past != present) TheKernels()->stream(past + begin * bytes, present + begin * bytes, (end - begin) * bytes);
   }
 
-  // Complete puts the rows from begin to end - 1 of present there: those from p.past to p.length - 1 are new ones.
+  // Complete writes the rows from begin to end - 1 of present: rows from p.past to p.length - 1 are new.
   void Complete(const Pair& p, size_t begin, size_t end) const {
     if (present == nullptr) return;
     const size_t bytes = width * size;
@@ -100,8 +100,8 @@ Span Seen(const AttentionGo& go, const Pair& p, size_t query) {
   return seen;
 }
 
-// Slice is a part of the rows of a pair that must be looked at: those that queries see and, where rows are completed
-// meanwhile, all of them. It begins at a multiple of align.
+// Slice is a part of the rows of a pair to visit: the rows that queries see or, if rows are completed meanwhile, all of
+// them. It begins at a multiple of align.
 Span Slice(const AttentionGo& go, const Pair& p, size_t slice, size_t align) {
   Span all{0, std::max(p.length, go.copies ? go.t.room : 0)};
   if (!go.copies && go.t.queries > 0) all.begin = std::min(Seen(go, p, 0).begin, p.past) / align * align;

@@ -28,13 +28,12 @@ struct AttentionGo {
   const AttentionAttributes& attributes;
   const AttentionTensors& t;
   const AttentionFns& fns;
-  size_t size = 0;      // of an element of keys and values
-  size_t row_size = 0;  // of one of queries and of the result
-  bool panels = false;  // keys and values are put into panels first
-  bool shared =
-      false;  // all tiles share the panels of all blocks; else the only tile of a pair makes a block's at a time
+  size_t size = 0;       // of an element of keys and values
+  size_t row_size = 0;   // of one row of queries or of the result
+  bool panels = false;   // keys and values are put into panels first
+  bool shared = false;   // all tiles share the panels of all blocks; else a pair's only tile packs block by block
   bool copies = false;   // rows of past_key become rows of present_key
-  bool streams = false;  // they do past the caches of the processor, while they are read
+  bool streams = false;  // the copies bypass the processor's caches, while rows are read
   size_t pairs = 0;      // all of them
   size_t group = 0;      // heads that share keys
   size_t rows = 0;       // of a pair
@@ -43,7 +42,7 @@ struct AttentionGo {
   size_t slices = 0;     // of the keys of a tile
   size_t q_step = 0;     // padded widths
   size_t total_step = 0;
-  const float* valid = nullptr;  // [batch, valid_step], 0 or minus infinity; null: all are
+  const float* valid = nullptr;  // [batch, valid_step], 0 or minus infinity; null: all are valid
   size_t valid_step = 0;
   char* workers = nullptr;  // scratch memory of each worker
   size_t worker_bytes = 0;
@@ -56,7 +55,7 @@ struct AttentionGo {
   std::atomic<size_t>* next = nullptr;  // task of the workers
 };
 
-// WorkerBytes is how much scratch memory a worker takes.
+// WorkerBytes is the scratch memory of a worker.
 size_t WorkerBytes(const AttentionGo& go);
 
 // FillAttentionPanels completes present_key and present_value for the blocks of keys from begin to end - 1, beginning

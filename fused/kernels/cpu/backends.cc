@@ -12,7 +12,7 @@ namespace {
 // Elements per task: about as long as it takes to wake another thread, several times over.
 constexpr size_t kGrain = 16384;
 
-// More tasks than this only add to the cost of handing them out.
+// More tasks than this only cost more to hand out.
 constexpr size_t kMaxTasks = 256;
 
 }  // namespace

@@ -24,8 +24,8 @@ const KernelTable* TheKernels();
 // ToElementType translates the three types that the ops take.
 ElementType ToElementType(ONNXTensorElementDataType type);
 
-// TaskCount is how many tasks to cut items of width elements into: as many as are each worth waking a
-// thread for, at least 1 and at most items (for items > 0).
+// TaskCount is how many tasks to cut items of width elements into: each must be worth waking a thread for. It is at
+// least 1 and at most items (for items > 0).
 size_t TaskCount(size_t items, size_t width);
 
 // ProductGroups is the number of groups to cut units of weights into, for so many products in all: a task multiplies

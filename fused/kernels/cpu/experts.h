@@ -27,8 +27,8 @@ struct ExpertArgs {
   size_t experts = 0;
   size_t hidden = 0;
   size_t inner = 0;
-  bool gated = false;        // there are gate and up; otherwise one product, activated as a whole
-  bool interleaved = false;  // gate and up by turns, not one after the other
+  bool gated = false;        // has gate and up; otherwise one product, activated as a whole
+  bool interleaved = false;  // gate and up alternate
   Activation activation = Activation::kSilu;
   float alpha = 1;
   float limit = 0;

@@ -1,4 +1,4 @@
-// Which instruction set the CPU kernels use.
+// The instruction set of the CPU kernels.
 #ifndef MOJO_KERNELS_CPU_ISA_H_
 #define MOJO_KERNELS_CPU_ISA_H_
 

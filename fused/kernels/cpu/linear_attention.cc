@@ -1,6 +1,6 @@
-// LinearAttention on the CPU. The columns of a head's state depend on no other column, so each task takes some columns
-// of one head through all tokens, with its part of the state in the nearest cache. One token, a decode step, reads past
-// and writes present; results do not depend on how columns are divided.
+// LinearAttention on the CPU. The columns of a head's state are independent, so each task takes some columns of one
+// head through all tokens, with its part of the state in the nearest cache. One token, a decode step, reads past and
+// writes present; results do not depend on the division of columns.
 #include "common/linear_attention.h"
 
 #include <string.h>
@@ -36,9 +36,9 @@ struct Go {
   const LinearAttentionKernel& kernel;
   const LinearAttentionTensors& t;
   const KernelTable& kernels;
-  float *q = nullptr, *k = nullptr;  // widened and normalized; null: they are read as they are
+  float *q = nullptr, *k = nullptr;  // widened and normalized; null: read as they are
   float* factors = nullptr;          // e^decay; may be null
-  float* states = nullptr;           // room for the states; null: past and present serve
+  float* states = nullptr;           // room for the states; null: past and present are used
   size_t blocks = 0;                 // of a head's columns
 };
 

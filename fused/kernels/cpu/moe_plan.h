@@ -1,4 +1,4 @@
-// Which tokens go to which expert.
+// The assignment of tokens to experts.
 #ifndef MOJO_KERNELS_CPU_MOE_PLAN_H_
 #define MOJO_KERNELS_CPU_MOE_PLAN_H_
 
@@ -10,18 +10,18 @@ namespace mojo {
 // A choice is one expert of one token: number token * top_k + slot. Sorted by expert, choices of one
 // expert keep their order and have places 0, 1, ...
 
-// ExpertRun is choices of one expert: the places from first to first + count - 1. Those that fill panels, perhaps with
-// empty lanes at the end, come first; the others are too few for one.
+// ExpertRun is choices of one expert: the places from first to first + count - 1. Choices in panels, perhaps with empty
+// lanes at the end, come first; the others are too few for a panel.
 struct ExpertRun {
   size_t expert;
   size_t first;
   size_t count;   // 1 to kMostInRun
-  size_t panels;  // with the numbers panel, panel + 1, ...
+  size_t panels;  // numbered panel, panel + 1, ...
   size_t panel;
   size_t rest;  // choices in no panel
 };
 
-// More choices than this are several runs, which several threads can work on.
+// More choices than this make several runs, for several threads.
 constexpr size_t kMostInRun = 192;
 
 // MostRuns is how many runs so many choices can be cut into.

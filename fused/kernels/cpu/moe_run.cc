@@ -23,7 +23,7 @@ void TakeRoom(size_t tokens, Go* go, HostRoom* room) {
   go->x = room->Take<float>(tokens * Padded(a.hidden));
   go->activated = room->Take<float>(choices * inner);
   go->activated_panels = room->Take<float>(in_panels * inner);
-  // Panels of x are not read any more when outputs are written.
+  // Panels of x are not needed once outputs are written.
   go->outputs = go->x_panels = room->Take<float>(std::max(in_panels, choices) * Padded(a.hidden));
 }
 

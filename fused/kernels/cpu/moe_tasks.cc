@@ -10,7 +10,7 @@ namespace {
 // Products of a task before activation or summation: tokens times outputs, gate and up.
 constexpr size_t kProducts = kMostInRun * kRowBlock;
 
-// Widened returns n numbers as float32, as they are or in room.
+// Widened returns n numbers as float32, in place or in room.
 const float* Widened(ElementType type, const void* from, float* room, size_t n) {
   if (type == kFloat32) return static_cast<const float*>(from);
   TheKernels()->to_float32(type, from, room, n);
@@ -55,7 +55,7 @@ void MultiplyPanels(const Go& go, const Block& b, const ExpertRun& run, const fl
 // GateUp is the input of a task's activation: blocks of gate and up, their biases.
 struct GateUp {
   Block gate, up;
-  bool by_turns;  // gate's block has both by turns: interleaved columns lie side by side, and so do their products
+  bool by_turns;  // gate's block has both: interleaved columns lie side by side, and so do their products
   const float *gate_bias, *up_bias;
 
   GateUp(const Go& go, size_t task)
@@ -89,7 +89,7 @@ struct GateUp {
     if (gate.weights.bias == nullptr) return;
     for (const Block* b : {&gate, &up}) {
       for (size_t i = 0; i < b->width; ++i) {
-        // One at a time: they may lie by turns.
+        // One at a time: they may be interleaved.
         const size_t at = b->expert * b->outputs + b->first + i * b->step;
         TheKernels()->to_float32(b->type, At(b->weights.bias, at, b->type), room + (b == &up ? kColumnBlock : 0) + i,
                                  1);
@@ -100,7 +100,7 @@ struct GateUp {
   }
 };
 
-// ActivatePanels activates the panels of a run. ones is as many as a panel has.
+// ActivatePanels activates the panels of a run. ones has a 1 for each product of a panel.
 void ActivatePanels(const Go& go, const ExpertRun& run, const GateUp& g, const GateUp& next, const float* ones,
                     float* products) {
   const MoEArgs& a = go.args;

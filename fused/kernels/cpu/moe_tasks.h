@@ -7,11 +7,11 @@
 
 namespace mojo {
 
-// Padded is the distance of rows of so many numbers in scratch memory: an odd number of cache lines. At a power of
-// two, equal columns of all rows would share the few places of the cache that are theirs.
+// Padded is the distance of rows of so many numbers in scratch memory: an odd number of cache lines. At a power of two,
+// equal columns of all rows would compete for a few cache sets.
 inline size_t Padded(size_t width) { return ((width + 15) / 16 | 1) * 16; }
 
-// At is the place of an element of a tensor.
+// At is the address of an element of a tensor.
 inline const char* At(const void* data, size_t element, ElementType type) {
   return static_cast<const char*>(data) + element * (type == kFloat32 ? 4 : 2);
 }

@@ -19,7 +19,7 @@ struct QMoEArgs : ExpertArgs {
 // QMoEGo is the shared state of the tasks for some tokens. Tokens are gathered in outputs, before it is written.
 struct QMoEGo : ExpertPass {
   const QMoEArgs& args;
-  bool alone = false;     // there is one token, which no expert has twice: its row is every expert's
+  bool alone = false;     // one token, with different experts: they share its row
   char* x = nullptr;      // the runs' tokens in tiles, or as float32
   size_t x_bytes = 0;     // of a row
   char* tiles = nullptr;  // activated in tiles, or activated itself if it is not rounded

@@ -10,7 +10,7 @@ namespace mojo {
 // TheLinear is the loops for this machine, chosen at the first call as TheKernels is.
 const LinearFns* TheLinear();
 
-// ToWeights puts tensors that are known to fit their attributes together.
+// ToWeights combines tensors that are known to fit their attributes.
 QuantizedWeights ToWeights(const QuantizedAttributes& attributes, const QuantizedTensors& tensors);
 
 // PanelsOf is count panels of the weights, from number first on.

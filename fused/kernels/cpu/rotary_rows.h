@@ -21,8 +21,8 @@ struct RotaryTensors {
   const void* sin;
   void* y;
 
-  // EachRun calls run with the rows from row to end - 1, in runs along the innermost leading dim, where cos
-  // and sin move by a fixed step.
+  // EachRun calls run with the rows from row to end - 1, in runs along the innermost leading dim, along which cos and
+  // sin move by a fixed step.
   template <class Run>
   void EachRun(size_t row, size_t end, Run run) const {
     const size_t inner = layout.rank - 1;
@@ -35,7 +35,7 @@ struct RotaryTensors {
     args.cos_wide = layout.cos_wide;
     args.sin_wide = layout.sin_wide;
     while (row < end) {
-      // The place of this row: its index along each dim, from the innermost outwards.
+      // The row's index along each dim, from the innermost outwards.
       size_t rest = row;
       size_t cos_at = 0, sin_at = 0, first = 0;
       for (size_t i = layout.rank; i-- > 0;) {

@@ -7,7 +7,7 @@
 
 namespace mojo {
 
-// HostRoom divides scratch memory of the CPU up: each part begins a cache line.
+// HostRoom divides scratch memory of the CPU: each part begins a cache line.
 using HostRoom = Room<64>;
 
 // HostMemory names the session's memory on the CPU. The state of a node whose runs take scratch memory holds one.
@@ -25,7 +25,7 @@ class HostMemory {
   OrtMemoryInfo* info_ = nullptr;
 };
 
-// HostScratch is memory of the session's allocator, which goes back to it with the object.
+// HostScratch is memory of the session's allocator; its destructor returns it.
 class HostScratch {
  public:
   HostScratch() {}

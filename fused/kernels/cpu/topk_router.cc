@@ -54,7 +54,7 @@ OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) cons
     route(args, 0, call.sizes.A);
     return nullptr;
   }
-  // An expert is looked at once for its score, and once for each choice.
+  // Each expert is read once for its score, and once for each choice.
   return RunInTasks(api, context, route, args, call.sizes.A, call.sizes.E * (2 + args.top_k / 4));
 }
 

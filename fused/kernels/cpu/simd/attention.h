@@ -43,7 +43,7 @@ void MeanOfValues(const void* values, size_t step, size_t count, size_t width, f
   });
 }
 
-// FinishRow divides the values by the sum of the weights. Slices are brought to the greatest score of all.
+// FinishRow divides the values by the sum of the weights. It rescales slices to the greatest score of all.
 template <class T>
 void FinishRow(const AttentionRow& a) {
   T* y = static_cast<T*>(a.y);

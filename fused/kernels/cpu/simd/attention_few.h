@@ -20,7 +20,7 @@ constexpr size_t kFarAhead = 12 << 10;
 constexpr size_t kNearAhead = 2 << 10;
 constexpr size_t kCacheLine = 64;
 
-// InRegister keeps the compiler from reading a number again each time that it is used.
+// InRegister keeps the compiler from reloading a number at each use.
 MOJO_INLINE F32 InRegister(F32 v) {
 #if defined(MOJO_EMULATE_AVX512)
   // No register is as wide.
@@ -34,7 +34,7 @@ MOJO_INLINE F32 InRegister(F32 v) {
   return v;
 }
 
-// QuadSums adds the lanes of four vectors within each four lanes: of these, the first is a's, and so on.
+// QuadSums adds the lanes of four vectors within each four lanes: the first sum is a's, and so on.
 MOJO_INLINE F32 QuadSums(F32 a, F32 b, F32 c, F32 d) {
   const F32 ab = EvensOfFour(a, b) + OddsOfFour(a, b), cd = EvensOfFour(c, d) + OddsOfFour(c, d);
   return EvensOfFour(ab, cd) + OddsOfFour(ab, cd);
@@ -62,8 +62,8 @@ MOJO_INLINE void Ask(const T* row) {
   }
 }
 
-// ScoreRows writes the scores of kLanes keys, of which there are count, for kRows rows from row on. Four keys at a time
-// are multiplied with all rows. asks says that later keys are asked for.
+// ScoreRows writes the scores of count keys, at most kLanes, for kRows rows from row on. It multiplies four keys at a
+// time with all rows. asks says whether to prefetch later keys.
 template <int kRows, bool kAll, class T>
 void ScoreRows(const AttentionTile& t, size_t row, const T* keys, size_t step, size_t count, bool asks, float* scores) {
   constexpr int kQuads = kLanes / 4;
@@ -124,7 +124,7 @@ void ScoreAllRows(const AttentionTile& t, const T* keys, size_t step, size_t cou
   rows(Count<1>{}, Count<0>{});
 }
 
-// ScoreKeys is ScoreAllRows of any type: where several rows read keys of 16 bits, these are widened once for all.
+// ScoreKeys is ScoreAllRows of any type: if several rows read 16-bit keys, it widens them once for all.
 template <class T>
 void ScoreKeys(const AttentionTile& t, size_t key, size_t count, float* scores) {
   const T* keys = static_cast<const T*>(t.keys) + key * t.key_step;
@@ -139,14 +139,14 @@ void ScoreKeys(const AttentionTile& t, size_t key, size_t count, float* scores) 
   ScoreAllRows(t, keys, t.key_step, count, true, scores);
 }
 
-// Strip is some keys of a block. The first one starts the sums of the block, the last one adds them to the total.
+// Strip is some keys of a block. The first strip starts the sums of the block, the last one adds them to the total.
 struct Strip {
   size_t count;
   bool first, last;
 };
 
-// ValueTile sums kVectors vectors of channels, from channel c on and the last one part of one, of the values of a strip
-// times their weights.
+// ValueTile sums the values of a strip times their weights, for kVectors vectors of channels from channel c on; the
+// last vector may be partial.
 template <int kRows, int kVectors, class Lanes, class T>
 MOJO_INLINE void ValueTile(Lanes lanes, const AttentionTile& t, size_t row, const float* weights, const T* values,
                            const Strip& strip, size_t c) {
@@ -241,7 +241,7 @@ void AddValues(const AttentionTile& t, size_t key, const Strip& strip, const flo
   rows(Count<1>{});
 }
 
-// AddFew is for few rows.
+// AddFew adds keys for few rows.
 template <class T>
 void AddFew(const AttentionTile& t) {
   size_t first = t.end, last = t.begin;

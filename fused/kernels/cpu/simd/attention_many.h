@@ -12,7 +12,7 @@ namespace MOJO_ISA {
 // A panel is two vectors wide: keys side by side for each channel, or channels for each key.
 constexpr size_t kPair = 2 * kLanes;
 
-// Turned transposes a matrix of kLanes vectors: their element numbers, of row and lane, turn by one bit at a time.
+// Turned transposes a matrix of kLanes vectors: each round moves one bit between row and lane numbers.
 MOJO_INLINE void Turned(F32* v) {
 #pragma GCC unroll 4
   for (int bit = 1; bit < kLanes; bit *= 2) {
@@ -27,8 +27,8 @@ MOJO_INLINE void Turned(F32* v) {
   }
 }
 
-// PanelProduct multiplies kRows rows of a, depth numbers each, with a panel: to becomes the product, or it times the
-// factors and more by the product.
+// PanelProduct multiplies kRows rows of a, depth numbers each, with a panel. It sets to to the product, or multiplies
+// to with the factors and adds the product.
 template <int kRows, bool kAdd>
 void PanelProduct(const float* a, size_t a_step, const float* panel, size_t depth, const float* factors, float* to,
                   size_t to_step) {
@@ -61,7 +61,7 @@ void AddRows(const AttentionTile& t, size_t row, size_t key) {
   const size_t first = Larger(t.first[row], Larger(key, t.begin));
   const size_t last = Smaller(t.last[row + rows - 1], Smaller(block, t.end));
   if (first >= last) return;
-  // The keys of whole panels; those that a row does not see have no weight.
+  // The keys of whole panels; keys that a row does not see have no weight.
   const size_t from = (first - key) / kPair * kPair, to = (last - key + kPair - 1) / kPair * kPair;
   const size_t columns = (t.value_width + kPair - 1) / kPair * kPair;
   float* scores = t.scores + row * kAttentionBlock;
@@ -79,7 +79,7 @@ void AddRows(const AttentionTile& t, size_t row, size_t key) {
   }
 }
 
-// AddMany is for rows that multiply with panels.
+// AddMany adds keys for rows that multiply with panels.
 inline void AddMany(const AttentionTile& t) {
   const size_t first = Larger(t.first[0], t.begin), last = Smaller(t.last[t.rows - 1], t.end);
   constexpr int kMost = kAttentionSums / 2;
@@ -91,7 +91,7 @@ inline void AddMany(const AttentionTile& t) {
   }
 }
 
-// PackKeys puts kLanes keys, of which there are count, into a panel: for each channel, the keys side by side.
+// PackKeys packs count keys, at most kLanes, into a panel: for each channel, the keys side by side.
 template <class T>
 MOJO_INLINE void PackKeys(const T* keys, size_t step, size_t count, size_t width, float* panel) {
   ForEachVector(width, [&](auto lanes, size_t c) MOJO_LAMBDA {

@@ -43,8 +43,7 @@ MOJO_INLINE F32 TanhOf(F32 x) {
   return FromBits(Bits(magnitude) | (Bits(x) & 0x80000000u));
 }
 
-// Between is where j, the first of as many keys as there are lanes, up to the last of them, are at least first and less
-// than last.
+// Between is a mask of the keys from j on, one for each lane, that are at least first and less than last.
 MOJO_INLINE I32 Between(size_t j, size_t first, size_t last) {
   const size_t from = first > j ? Smaller(first - j, kLanes) : 0, to = last > j ? Smaller(last - j, kLanes) : 0;
   const I32 lane = LaneNumbers();

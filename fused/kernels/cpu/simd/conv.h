@@ -9,14 +9,14 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// One is one number as float32.
+// One reads one number as float32.
 template <class T>
 MOJO_INLINE float One(const T* p) {
   return Load(Part{1}, p)[0];
 }
 MOJO_INLINE float One(const float* p) { return *p; }
 
-// ConvRow is one channel of one sequence: its tokens one after the other, behind those that were kept.
+// ConvRow is one channel of one sequence: the kept tokens, then the new ones.
 template <class T>
 struct ConvRow {
   const T* x;

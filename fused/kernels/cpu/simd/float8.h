@@ -12,8 +12,8 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// Subnormals keeps numbers below 2^-126 while it lives, which sessions may have the processor take for 0
-// (session.set_denormal_as_zero): codes pass through them.
+// Subnormals preserves numbers below 2^-126 while it lives, since codes pass through them. Sessions may have the
+// processor flush them to 0 (session.set_denormal_as_zero).
 class Subnormals {
  public:
 #if defined(__SSE2__)
@@ -64,10 +64,10 @@ MOJO_INLINE float Float8Scale(const QuantizedWeights& w, size_t panel, size_t bl
 // Words of a lane in 128 columns.
 constexpr size_t kFloatWords = kFloatBlock / 4;
 
-// Sums of a row that do not wait for each other, for as many rows.
+// The number of independent sums of a row, for so many rows.
 MOJO_INLINE constexpr int Chains(int rows) { return rows > 2 ? 1 : 4; }
 
-// MultiplyFewFloat8 computes kRows rows of a panel, reading the codes as they are.
+// MultiplyFewFloat8 computes kRows rows of a panel, reading the codes in place.
 template <int kRows>
 void MultiplyFewFloat8(const QuantizedWeights& w, size_t panel, const float* x, float* y) {
   constexpr int kChains = Chains(kRows);
@@ -109,7 +109,7 @@ void MultiplyFewFloat8(const QuantizedWeights& w, size_t panel, const float* x, 
   }
 }
 
-// AddFloat8 adds the products of kRows rows with 128 columns that were widened, of one slab, to y.
+// AddFloat8 adds the products of kRows rows with 128 widened columns of one slab to y.
 template <int kRows>
 void AddFloat8(const float (*wide)[kPanel], float scale, size_t k, const float* x, float* y) {
   F32 sum[kRows] = {};
@@ -138,7 +138,7 @@ inline void WidenFloat8(const uint8_t* codes, F32 factor, float (*to)[kPanel]) {
   }
 }
 
-// MultiplyManyFloat8 computes all rows of args of a panel, whose codes are widened once.
+// MultiplyManyFloat8 computes all rows of args of a panel. It widens the codes once.
 inline void MultiplyManyFloat8(const MultiplyArgs& args, size_t panel, float* y) {
   const QuantizedWeights& w = *args.weights;
   const size_t rows = args.end_row - args.first_row;

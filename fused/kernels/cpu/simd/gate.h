@@ -9,7 +9,7 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// kPlain: no limit and no offset, as most models have it.
+// kPlain: no limit and no offset, as in most models.
 template <class T, class Function, bool kPlain>
 void GateElements(const GateArgs& args, size_t begin, size_t end) {
   const T* gate = static_cast<const T*>(args.gate) + begin;
@@ -29,7 +29,7 @@ void GateElements(const GateArgs& args, size_t begin, size_t end) {
   });
 }
 
-// The test is made once per call and not per vector.
+// The test is made once per call, not per vector.
 template <class T, class Function>
 void Gate(const GateArgs& args, size_t begin, size_t end) {
   if (args.limit > 0 || args.up_offset != 0) {

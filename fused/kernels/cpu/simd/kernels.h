@@ -26,7 +26,7 @@ struct NormArgs {
   size_t width;
   float epsilon;
   const void* gate;  // GatedRMSNorm only, of y's type
-  size_t groups;     // GatedRMSNorm only: scale is as many rows, for one row after the other
+  size_t groups;     // GatedRMSNorm only: rows of scale, used in turn
 };
 
 // NormFn normalizes the rows from begin to end - 1.
@@ -104,8 +104,8 @@ struct RotaryArgs {
   bool sin_wide;
 };
 
-// RotaryFn rotates all rows of args. y may be x's buffer; where from and to differ, only up to
-// kRotaryInPlace rotated channels.
+// RotaryFn rotates all rows of args. y may be x's buffer; if from and to differ, only up to kRotaryInPlace rotated
+// channels.
 typedef void (*RotaryFn)(const RotaryArgs& args);
 constexpr size_t kRotaryInPlace = 2048;
 
@@ -120,8 +120,8 @@ struct NormRotaryArgs {
   float epsilon;
 };
 
-// NormRotaryFn does all rows of args. rotary.y may be rotary.x's buffer; where from and to differ, only for
-// rows of up to kRotaryInPlace channels.
+// NormRotaryFn does all rows of args. rotary.y may be rotary.x's buffer; if from and to differ, only for rows of up to
+// kRotaryInPlace channels.
 typedef void (*NormRotaryFn)(const NormRotaryArgs& args);
 
 // NormRotaryKey selects a NormRotaryFn.
@@ -132,8 +132,8 @@ struct NormRotaryKey {
   PairLayout from, to;
 };
 
-// ProductArgs is y[token][n] = sum over k of x[token][k] * weight(n, k), for the n below width and the
-// k below depth. weight(n, k) is w[n * stride + k] where by_rows, and w[k * stride + n] elsewhere.
+// ProductArgs is y[token][n] = sum over k of x[token][k] * weight(n, k), for the n below width and the k below depth.
+// weight(n, k) is w[n * stride + k] if by_rows, else w[k * stride + n].
 struct ProductArgs {
   const void* w;
   size_t stride;
@@ -161,7 +161,7 @@ struct PanelArgs {
   size_t depth;
   size_t width;
   float* y;
-  const void* next;  // the weights that are read next, if at all: asked for early
+  const void* next;  // the weights that may follow, to prefetch
 };
 
 // PanelFn computes one product.
@@ -211,7 +211,7 @@ constexpr size_t kRouterExperts = 1024;
 // of kAttentionBlock.
 constexpr size_t kAttentionBlock = 128;
 constexpr size_t kAttentionRows = 48;
-// Up to so many queries read many keys as they lie; for more, keys and values are put into panels first.
+// Up to so many queries read many keys in place; for more, keys and values are packed into panels first.
 constexpr size_t kAttentionFew = 16;
 
 // AttentionTile is the rows of a tile, one for each query and head, and the keys that they are multiplied with. Steps
@@ -223,7 +223,7 @@ struct AttentionTile {
   size_t width;
   size_t value_width;
   size_t begin, end;    // keys
-  const size_t* first;  // per row: the keys that it sees are first to last - 1; neither falls from row to row
+  const size_t* first;  // per row: the keys that it sees are first to last - 1; both never decrease from row to row
   const size_t* last;
   const float* valid;        // per key 0, or minus infinity if hidden; null: all keys are visible
   const float* const* bias;  // per row: the bias of key 0; may be null
@@ -294,7 +294,7 @@ struct LinearScanArgs {
   size_t k_step;
   const void* v;
   size_t v_step;
-  const float* factors;  // of the state, one for all channels of the keys or by_channel one for each
+  const float* factors;  // of the state, one for all channels of the keys or, if by_channel, one for each
   size_t factors_step;
   bool by_channel;
   const float* beta;  // may be null
@@ -310,8 +310,8 @@ struct LinearScanArgs {
   float scale;
 };
 
-// LinearScanFn takes the columns from begin to end - 1 through all tokens. The numbers of room that it uses are those
-// of no other columns.
+// LinearScanFn takes the columns from begin to end - 1 through all tokens. It uses a part of room that no other columns
+// use.
 typedef void (*LinearScanFn)(const LinearScanArgs& args, size_t begin, size_t end);
 
 // ConvArgs is one CausalConv call: rows of tokens, one for each channel of each sequence, and kept numbers of past and
@@ -333,8 +333,7 @@ struct ConvArgs {
 // ConvFn computes the rows from begin to end - 1.
 typedef void (*ConvFn)(const ConvArgs& args, size_t begin, size_t end);
 
-// KernelTable is the inner loops of one instruction set. The functions return null for a
-// combination that no op has.
+// KernelTable is the inner loops of one instruction set. The functions return null for an unused combination.
 struct KernelTable {
   const char* name;
   size_t lanes;  // tokens of a panel
@@ -356,10 +355,10 @@ struct KernelTable {
   // to_float32 widens n elements, for scales that are prepared once.
   void (*to_float32)(ElementType type, const void* from, float* to, size_t n);
   const AttentionFns* (*attention)(ElementType type);
-  // stream copies bytes past the caches of the processor.
+  // stream copies bytes and bypasses the processor's caches.
   void (*stream)(const void* from, void* to, size_t bytes);
   LinearScanFn (*linear_scan)(ElementType type);
-  size_t linear_columns;  // that a task takes
+  size_t linear_columns;  // columns of a task
   // unit writes n numbers divided by the root of the sum of their squares and epsilon.
   void (*unit)(ElementType type, const void* from, float* to, size_t n, float epsilon);
   void (*powers)(const float* from, float* to, size_t n);  // e^x, 0 if that is not a normal number

@@ -9,7 +9,7 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// MeanOf is the mean of a row whose sum overflows float32. Rare, so slow.
+// MeanOf is the mean of a row whose sum overflows float32. It is rare, so it may be slow.
 template <class T>
 __attribute__((noinline)) float MeanOf(const T* row, size_t n) {
   double sum = 0;

@@ -1,7 +1,7 @@
 // Products of rows of activations with panels of weights.
 //
-// A lane is a row of weights: activations are handed to all lanes at once, and nothing is added up across lanes. A few
-// rows multiply codes as they are read; for more, the codes of some blocks are unpacked first, for all rows.
+// A lane is a row of weights: activations are broadcast to all lanes, and nothing is added up across lanes. A few rows
+// multiply codes as they are read; for more, the codes of some blocks are unpacked first, for all rows.
 #ifndef MOJO_KERNELS_CPU_SIMD_LINEAR_H_
 #define MOJO_KERNELS_CPU_SIMD_LINEAR_H_
 
@@ -14,11 +14,10 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// Blocks whose factors are read, and whose codes are unpacked, at a time: so that they stay in the first cache.
+// Blocks whose factors are read and whose codes are unpacked at a time, to stay in the first-level cache.
 constexpr size_t kUnpackBlocks = 16;
 
-// Slabs that are multiplied with a number of the activations once it is in a register; there are enough registers for
-// their sums.
+// Slabs that are multiplied with an activation once it is in a register; their sums must fit into the registers.
 #if defined(__AVX512F__) || defined(__AVX2__) || defined(__aarch64__)
 constexpr int kWide = kSlabs;
 #else
@@ -55,7 +54,7 @@ MOJO_INLINE I32 Add(I32 a, I32 b) {
   return sum;
 }
 
-// MultiplyPairs adds products of two numbers of 16 bits a lane.
+// MultiplyPairs adds products of two 16-bit numbers a lane.
 MOJO_INLINE I32 MultiplyPairs(I32 sum, U32 a, U32 b) {
 #if defined(__AVX512VNNI__)
   return (I32)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
@@ -83,7 +82,7 @@ MOJO_INLINE F32 ToFloats(I32 v) {
 #endif
 }
 
-// Stored are codes as they lie, Ready those that were unpacked. Get makes the vectors of four columns.
+// Stored are packed codes, Ready are unpacked ones. Get makes the vectors of four columns.
 template <Code kKind, bool kShorts>
 struct Stored {
   const uint8_t* codes;
@@ -97,7 +96,7 @@ struct Ready {
   }
 };
 
-// SumPairs are the sums of products of a block of weights for some slabs and rows, of activations in 16 bits.
+// SumPairs are the sums of products of a block of weights for some slabs and rows, with 16-bit activations.
 template <int kBlocks, int kRows, class Codes>
 MOJO_INLINE void SumPairs(const Codes& codes, int slab, int b, const char* tile, I32 (*sum)[kRows]) {
 #pragma GCC unroll 4
@@ -147,11 +146,11 @@ MOJO_INLINE void SumPairsInPlace(const Stored<Code::kInt4, kShorts>& codes, int 
   for (int s = 0; s < kWide; ++s) sum[s][0] += (by16[s] >> 4) + (by256[s] >> 8);
 }
 
-// SumBytes does the same for activations in 8 bits.
+// SumBytes does the same for 8-bit activations.
 template <Code kKind, int kBlocks, int kRows, class Codes>
 MOJO_INLINE void SumBytes(const Codes& codes, int slab, int b, const char* tile, I32 (*sum)[kRows]) {
 #if defined(__AVX2__) && !defined(__AVX512VNNI__)
-  // The sums of as many products of two codes and two numbers have room in 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 24 * 127.
+  // So many products of two codes and two numbers fit into 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 24 * 127.
   constexpr int kRoom = kKind == Code::kInt4 && kBlocks == 1 ? 8 : 4;
   __m256i pairs[kWide][kRows];
 #endif
@@ -227,7 +226,7 @@ MOJO_INLINE void AddBlock(const Codes& codes, int slab, const Factors (*factors)
   }
 }
 
-// Prefetch asks for the codes some blocks ahead.
+// Prefetch prefetches the codes some blocks ahead.
 MOJO_INLINE void Prefetch(const uint8_t* codes, size_t bytes) {
   constexpr size_t kAhead = 2048;
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(codes + kAhead + i, 0, 3);
@@ -243,8 +242,8 @@ MOJO_INLINE void PrefetchFactors(const QuantizedWeights& w, size_t panel, size_t
   }
 }
 
-// Rows are the sums of kRows rows of kWide slabs over some blocks. They begin at zero: y would make one long chain of
-// the additions of all blocks.
+// Rows are the sums of kRows rows of kWide slabs over some blocks. They begin at zero: adding to y would make one long
+// chain of additions.
 template <int kRows>
 struct Rows {
   F32 sum[kWide][kRows] = {};
@@ -258,7 +257,7 @@ struct Rows {
   }
 };
 
-// MultiplyStored computes kRows rows of a panel, reading the codes as they are.
+// MultiplyStored computes kRows rows of a panel, reading the codes in place.
 template <Code kKind, bool kShorts, int kBlocks, int kRows>
 void MultiplyStored(const QuantizedWeights& w, size_t panel, const char* tile, float* y) {
   const size_t blocks = w.k / kCodeBlock;
@@ -290,7 +289,7 @@ struct Unpacked {
   Factors factors[kUnpackBlocks * kBlocks][kSlabs];
 };
 
-// MultiplyUnpacked adds the products of kRows rows with some blocks to y. Meanwhile it asks for the codes of as many
+// MultiplyUnpacked adds the products of kRows rows with some blocks to y. Meanwhile it prefetches the codes of as many
 // blocks at next, if that is not null.
 template <Code kKind, bool kShorts, int kBlocks, int kRows>
 void MultiplyUnpacked(const Unpacked<kKind, kShorts, kBlocks>& w, size_t blocks, bool offset, const char* tile,
@@ -345,7 +344,7 @@ void MultiplyMany(const MultiplyArgs& args, size_t panel, float* y) {
   }
 }
 
-// MultiplyFew does the same for rows that fit into a tile, for which it does not pay to unpack.
+// MultiplyFew does the same for rows that fit into a tile: unpacking does not pay.
 template <Code kKind, bool kShorts, int kBlocks>
 void MultiplyFew(const MultiplyArgs& args, size_t panel, float* y) {
   const QuantizedWeights& w = *args.weights;
@@ -399,7 +398,7 @@ PanelProduct PickProductOfPanel(const MultiplyArgs& args) {
   return one ? PickForBlocks<kKind, true, 1>(many) : PickForBlocks<kKind, true, 2>(many);
 }
 
-// Write adds the bias and writes the columns of a panel that the result has.
+// Write adds the bias and writes the panel's columns that exist in the result.
 template <class T>
 void Write(const MultiplyArgs& args, size_t panel, const float* sums) {
   const size_t n = args.weights->n, first = panel * kPanel, count = n - first < kPanel ? n - first : kPanel;

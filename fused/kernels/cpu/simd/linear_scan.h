@@ -9,7 +9,7 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// As many vectors of columns go through the tokens together as hide the latency of the sums.
+// So many vectors of columns go through the tokens together, to hide the latency of the sums.
 constexpr size_t kScanVectors = 4;
 constexpr size_t kScanColumns = kScanVectors * kLanes;
 
@@ -133,7 +133,7 @@ static inline void Unit(ElementType type, const void* from, float* to, size_t n,
 MOJO_INLINE F32 PreciseExponential(F32 x) {
   const F32 v = AtLeast(AtMost(x, Set(89.69f)), Set(kLeastExponent));
   const Integer n = FromSum(Fma(v, Set(0x1.715476p0f), Shift()));
-  // The logarithm of 2 in two parts, the product with the first one being exact.
+  // The logarithm of 2 in two parts. The product with the first one is exact.
   const F32 r = Fma(n.value, Set(0x1.bd0106p-13f), Fma(n.value, Set(-0x1.63p-1f), v));
   F32 q = Set(1.0f / 5040);
   const float coefficients[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f};

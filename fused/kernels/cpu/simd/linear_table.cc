@@ -1,4 +1,4 @@
-// The inner loops of Linear and Embedding for one instruction set; compiled as table.cc is.
+// The inner loops of Linear and Embedding for one instruction set; compiled like table.cc.
 #include "cpu/simd/linear.h"
 
 namespace mojo {

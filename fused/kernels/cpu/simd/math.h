@@ -52,7 +52,7 @@ MOJO_INLINE F32 Power(F32 t, float plus) {
   return Power(n, t - n.value, plus);
 }
 
-// The least t with a normal float32 e^t: processors are slow at others.
+// The least t with a normal float32 e^t: processors are slow at subnormals.
 constexpr float kLeastExponent = -87.3f;
 
 // Exponent converts t from base e to base 2: an integer and a rest of at most 1/2.
@@ -63,7 +63,7 @@ MOJO_INLINE Integer Exponent(F32 t, F32* rest) {
   return n;
 }
 
-// Exponential is e^t + plus for t from kLeastExponent to 89.7; below, it is as there.
+// Exponential is e^t + plus for t from kLeastExponent to 89.7; lower t count as kLeastExponent.
 MOJO_INLINE F32 Exponential(F32 t, float plus) {
   F32 rest;
   const Integer n = Exponent(AtLeast(AtMost(t, Set(89.69f)), Set(kLeastExponent)), &rest);
@@ -117,9 +117,9 @@ struct GeluTanh {
   }
 };
 
-// Gelu computes g Phi(g) = g/2 (1 + erf(g / sqrt 2)) as max(g, 0) - |g| Phi(-|g|), where nothing
-// cancels. Phi(-x) = 2^(x t(x) - x^2 log2(e)/2 - 1); beyond 5, t's part stays as it is there, which
-// makes a tail of 1e-7 and less a little too large. At +-infinity the result is g's limit.
+// Gelu computes g Phi(g) = g/2 (1 + erf(g / sqrt 2)) as max(g, 0) - |g| Phi(-|g|), without cancellation. Phi(-x) = 2^(x
+// t(x) - x^2 log2(e)/2 - 1); beyond 5, t stays constant, which makes a tail of 1e-7 and less a little too large. At
+// +-infinity the result is g's limit.
 struct Gelu {
   explicit Gelu(float) {}
 

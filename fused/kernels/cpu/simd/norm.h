@@ -9,8 +9,8 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// SumOver adds up value(Whole or Part, offset) over a row, each brought to a sum by add. Four sums hide the latency of
-// the addition, and their pairwise end keeps the error of long rows small.
+// SumOver adds up value(Whole or Part, offset) over a row, each with add. Four sums hide the latency of the addition,
+// and adding them in pairs keeps the error of long rows small.
 template <class Value, class Add>
 MOJO_INLINE float SumOver(size_t n, Value value, Add add) {
   F32 a = {}, b = {}, c = {}, d = {};
@@ -48,7 +48,7 @@ __attribute__((noinline)) float MeanOfSquares(size_t n, Value value) {
   return static_cast<float>(sum / static_cast<double>(n));
 }
 
-// InverseRoot is 1 / sqrt(mean + epsilon) of a row, squares being the sum of the squares of its values.
+// InverseRoot is 1 / sqrt(mean + epsilon) of a row; squares is the sum of its squares.
 template <class Value>
 MOJO_INLINE F32 InverseRoot(float squares, size_t n, float epsilon, Value value) {
   float mean = squares / static_cast<float>(n);
@@ -56,8 +56,8 @@ MOJO_INLINE F32 InverseRoot(float squares, size_t n, float epsilon, Value value)
   return Set(1.0f / __builtin_sqrtf(mean + epsilon));
 }
 
-// NormRows is the loop over rows. X and Y are the stored types of X and of the output;
-// kAfter is scale_after_cast, kAdd tells AddRMSNorm. Y may be X's buffer.
+// NormRows is the loop over rows. X and Y are the stored types of X and of the output; kAfter is scale_after_cast, kAdd
+// selects AddRMSNorm. Y may be X's buffer.
 template <class X, class Y, bool kAfter, bool kAdd>
 void NormRows(const NormArgs& args, size_t begin, size_t end) {
   const size_t width = args.width;
@@ -107,8 +107,8 @@ void NormRows(const NormArgs& args, size_t begin, size_t end) {
   }
 }
 
-// kKeptGated is how many gated numbers of a row are kept from the first pass to the second; of wider rows all are
-// computed twice.
+// kKeptGated is how many gated numbers of a row are kept from the first pass to the second; wider rows are computed
+// twice.
 constexpr size_t kKeptGated = 4096;
 
 // GatedRows is the loop over rows with a gate. X is the stored type of X, Y of gate and output. Y may be X's or gate's

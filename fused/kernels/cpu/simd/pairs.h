@@ -36,7 +36,7 @@ MOJO_INLINE F32 Odds(F32 v, F32 w) {
 #endif
 }
 
-// EvensOfFour and OddsOfFour are the same within each four lanes, which takes less: two of a, then two of b.
+// EvensOfFour and OddsOfFour are the same within each four lanes, which is cheaper: two of a, then two of b.
 MOJO_INLINE F32 EvensOfFour(F32 a, F32 b) {
 #if defined(__AVX512F__)
   return MOJO_SHUFFLE(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30);
@@ -74,7 +74,7 @@ MOJO_INLINE F32 OddFours(F32 a, F32 b) {
 }
 #endif
 
-// LowPairs takes the lower lanes of a and b by turns, HighPairs the upper ones.
+// LowPairs interleaves the lower lanes of a and b, HighPairs the upper ones.
 MOJO_INLINE F32 LowPairs(F32 a, F32 b) {
 #if defined(__AVX512F__)
   return MOJO_SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);

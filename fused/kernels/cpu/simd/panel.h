@@ -1,7 +1,7 @@
 // Products of the weights of one expert, by rows, with many tokens.
 //
-// A vector holds one input of as many tokens as it has lanes: a panel. A weight is multiplied with all lanes at once,
-// so that nothing is added up across lanes, and the weights are read in their order, once.
+// A panel is as many tokens as a vector has lanes: each vector holds one input of them. A weight is multiplied with all
+// lanes at once, so that nothing is added up across lanes, and the weights are read in their order, once.
 #ifndef MOJO_KERNELS_CPU_SIMD_PANEL_H_
 #define MOJO_KERNELS_CPU_SIMD_PANEL_H_
 
@@ -13,17 +13,17 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// Rows of a tile, which has a vector of sums for each of them and each of two panels; they must fit into the registers.
+// Rows of a tile. It has a vector of sums for each row and panel, of two; they must fit into the registers.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kPanelRows = 12;
 #else
 constexpr int kPanelRows = 6;
 #endif
 
-// Inputs that are worked off at a time: two panels of so many stay in the first level of the cache.
+// Inputs that are worked off at a time: two panels of so many stay in the first-level cache.
 constexpr size_t kPanelDepth = 256;
 
-// Rows of 16 bits that are widened at a time.
+// 16-bit rows that are widened at a time.
 constexpr size_t kPanelWideRows = 2 * kPanelRows;
 
 // Transpose exchanges rows and columns of kLanes vectors: each round moves one bit of a number's row to its column.
@@ -88,14 +88,14 @@ struct NextRows {
   size_t size;
 };
 
-// PanelTile adds to y the products of kPanels panels with kRows rows. Meanwhile it asks for as many inputs of the next
-// rows.
+// PanelTile adds to y the products of kPanels panels with kRows rows. Meanwhile it prefetches as many inputs of the
+// next rows.
 template <int kRows, int kPanels>
 void PanelTile(const float* w, size_t stride, const Panels& panels, const NextRows& next) {
   const float* const x = panels.x;
   float* const y = panels.y;
   const size_t depth = panels.depth, x_apart = panels.x_apart, y_apart = panels.y_apart;
-  F32 sum[kRows][kPanels] = {};  // from zero: y would make one long chain of the additions of all depths
+  F32 sum[kRows][kPanels] = {};  // from zero: y would make one long chain of additions
   const auto add = [&](size_t k) MOJO_LAMBDA {
     F32 panel[kPanels];
 #pragma GCC unroll 2
@@ -154,7 +154,7 @@ void MultiplyPanels(const PanelArgs& args) {
       Store(args.y + p * y_apart + n * kLanes, Set(args.bias == nullptr ? 0 : args.bias[n]));
     }
   }
-  // Pieces of about one size: each asks for as many inputs of the next one as it has itself.
+  // Pieces of about one size: each prefetches as many inputs of the next piece.
   const size_t pieces = (args.depth + kPanelDepth - 1) / kPanelDepth;
   const size_t step = pieces == 0 ? 0 : ((args.depth + pieces - 1) / pieces + 15) / 16 * 16;
   for (size_t at = 0; at < args.depth; at += step) {

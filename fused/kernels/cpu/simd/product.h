@@ -26,7 +26,7 @@ constexpr int kTileTokens = 6;
 constexpr int kTileTokens = 3;
 #endif
 
-// Whether few tokens read weights as few streams, and not by tiles: with AVX2 (AMD EPYC) that is up to 1.8 times as
+// Whether few tokens read weights as a few streams instead of tiles: with AVX2 (AMD EPYC) that is up to 1.8 times as
 // fast, with AVX-512 (Intel Xeon) slower.
 #if defined(__AVX512F__)
 constexpr bool kStreams = false;
@@ -34,8 +34,8 @@ constexpr bool kStreams = false;
 constexpr bool kStreams = true;
 #endif
 
-// Inputs that are worked off at a time, so that a tile's tokens stay in the first level of the cache; by columns, so
-// that the strip that is multiplied and the one that comes do.
+// Inputs that are worked off at a time: a tile's tokens stay in the first-level cache; by columns, the current strip
+// and the next one do.
 constexpr size_t kRowDepth = 1024;
 constexpr size_t kColumnDepth = 48;
 
@@ -47,7 +47,7 @@ constexpr size_t kWideRows = 16;
 template <int kLines>
 struct Ahead {
   const char* next;  // the line of the first step
-  size_t line;       // bytes from one of the lines of a step to the next one
+  size_t line;       // bytes from one line of a step to the next
   size_t step;       // bytes from a step to the next one
 
   MOJO_INLINE void Fetch(size_t i) const {
@@ -56,7 +56,7 @@ struct Ahead {
   }
 };
 
-// PairSums adds neighbours: the sums of a's in the lower half, of b's in the upper one.
+// PairSums adds neighbors: the sums of a in the lower half, of b in the upper one.
 MOJO_INLINE F32 PairSums(F32 a, F32 b) { return Evens(a, b) + Odds(a, b); }
 
 // FourSums returns the sums of the lanes of four vectors.
@@ -148,8 +148,8 @@ MOJO_INLINE void ForEachTile(size_t tokens, Body body) {
   }
 }
 
-// FewTokensByRows multiplies with the tokens of one or two tiles. Every group of rows asks for the weights that come
-// next, and stays in the first level of the cache for the second tile.
+// FewTokensByRows multiplies with the tokens of one or two tiles. Every group of rows prefetches the next weights, and
+// stays in the first-level cache for the second tile.
 template <class T>
 void FewTokensByRows(const ProductArgs& args) {
   const T* w = static_cast<const T*>(args.w);
@@ -168,8 +168,8 @@ void FewTokensByRows(const ProductArgs& args) {
   }
 }
 
-// ManyTokensByRows multiplies with the tokens of several tiles. Weights of 16 bits are widened first, once for all of
-// them. Each tile asks for half of the weights that come next.
+// ManyTokensByRows multiplies with the tokens of several tiles. 16-bit weights are widened first, once for all tiles.
+// Each tile prefetches half of the next weights.
 template <class T>
 void ManyTokensByRows(const ProductArgs& args) {
   constexpr bool kWidens = sizeof(T) != sizeof(float);
@@ -207,7 +207,7 @@ void ManyTokensByRows(const ProductArgs& args) {
 template <int kVectors, int kTokens, int kLines, class Lanes, class T>
 MOJO_INLINE void ColumnTile(Lanes lanes, const T* w, size_t stride, const float* const* x, size_t at, size_t depth,
                             float* y, size_t y_stride, Ahead<kLines> ahead) {
-  F32 sum[kTokens][kVectors] = {};  // from zero: y would make one long chain of the additions of all depths
+  F32 sum[kTokens][kVectors] = {};  // from zero: y would make one long chain of additions
   for (size_t k = 0; k < depth; ++k) {
     F32 columns[kVectors];
     ahead.Fetch(k);
@@ -289,8 +289,8 @@ void StreamColumns(const ProductArgs& args) {
   }
 }
 
-// ManyTokensByColumns is the same with the tokens of several tiles, which all read strips of columns that are copied
-// side by side first. Meanwhile each tile asks for lines of the strip that comes next.
+// ManyTokensByColumns is the same with the tokens of several tiles. Strips of columns are copied side by side first,
+// for all tiles. Meanwhile each tile prefetches lines of the next strip.
 template <class T>
 size_t ManyTokensByColumns(const ProductArgs& args) {
   constexpr size_t kWidth = kTileRows * kLanes, kLines = (kWidth * sizeof(T) + 127) / 128;
@@ -314,7 +314,7 @@ size_t ManyTokensByColumns(const ProductArgs& args) {
   return args.width / kWidth * kWidth;
 }
 
-// MultiplyColumns is the product with weights by columns. Columns that fill no strip go one vector at a time.
+// MultiplyColumns is the product with weights by columns. Columns outside whole strips go one vector at a time.
 template <class T>
 void MultiplyColumns(const ProductArgs& args) {
   const size_t done = args.tokens > kTileTokens ? ManyTokensByColumns<T>(args) : FewTokensByColumns<T>(args);
@@ -333,7 +333,7 @@ void MultiplyColumns(const ProductArgs& args) {
 template <class T>
 void Multiply(const ProductArgs& args) {
   if (args.by_rows) {
-    // Two tiles that widen the same weights are faster than weights that are widened first.
+    // Two tiles that widen the same weights are faster than widening them first.
     constexpr size_t kFew = sizeof(T) == sizeof(float) ? kTileTokens : 2 * kTileTokens;
     return args.tokens > kFew ? ManyTokensByRows<T>(args) : FewTokensByRows<T>(args);
   }
@@ -378,7 +378,7 @@ void StreamRows(const ProductArgs& args) {
   }
 }
 
-// MultiplyFew is Multiply, where few tokens may read weights by rows as a stream.
+// MultiplyFew is Multiply, but few tokens may read weights by rows as a stream.
 template <class T>
 void MultiplyFew(const ProductArgs& args) {
   if constexpr (kStreams) {

@@ -41,7 +41,7 @@ MOJO_INLINE void WithTile(size_t rows, Body body) {
   body(TileRows<kRows>{});
 }
 
-// NeedsShorts reports whether activations take 16 bits: without instructions for codes of 8 bits, those are widened.
+// NeedsShorts reports whether activations take 16 bits: without instructions for 8-bit codes, codes are widened.
 MOJO_INLINE constexpr bool NeedsShorts(Code code, Activations activations) {
 #if defined(__AVX512VNNI__)
   return (void)code, activations == Activations::kInt16;
@@ -80,7 +80,7 @@ MOJO_INLINE void StoreCodes(const I32* v, void* to) {
     }
   }
 #elif defined(__AVX2__)
-  // To pack is to take turns by halves.
+  // Packing alternates between the halves.
   __m256i pairs[2], *out = static_cast<__m256i*>(to);
   for (int i = 0; i < 2; ++i) {
     __m256i a = (__m256i)v[2 * i], b = (__m256i)v[2 * i + 1];

@@ -1,5 +1,5 @@
 // The interface between Linear and Embedding and their inner loops, which are compiled once per instruction set from
-// linear_table.cc. As kernels.h, it holds plain data only.
+// linear_table.cc. Like kernels.h, it holds plain data only.
 #ifndef MOJO_KERNELS_CPU_SIMD_QUANTIZED_H_
 #define MOJO_KERNELS_CPU_SIMD_QUANTIZED_H_
 
@@ -13,7 +13,7 @@ namespace mojo {
 // ScaleKind is the encoding of scales.
 enum ScaleKind { kFloatScales, kHalfScales, kTwofoldScales, kExponentScales };
 
-// Rows of weights that lie side by side, and columns whose codes do.
+// Rows of weights, and columns of codes, that lie side by side.
 constexpr size_t kPanel = 16;
 constexpr size_t kCodeBlock = 32;
 constexpr size_t kSuperBlock = 256;
@@ -25,12 +25,12 @@ struct QuantizedWeights {
   const void* scale;
   const void* minus;        // may be null
   const void* super_scale;  // with kTwofoldScales
-  const void* super_minus;  // there, with minus
+  const void* super_minus;  // with kTwofoldScales and minus
   size_t n, k, block;
   Code code;
   ScaleKind scales;
   float zero;
-  float shift;  // the middle of all codes less zero
+  float shift;  // the middle of all codes minus zero
 };
 
 // Rows of activations that are rounded to integers lie in tiles. For each block of columns a tile of t rows has 32
@@ -72,7 +72,7 @@ struct LinearFns {
   void (*decode)(const QuantizedWeights& weights, size_t row, float* to);
 };
 
-// A number that the rows of any tile but the last divide, whatever the instruction set.
+// A multiple of the rows of any tile except the last, for every instruction set.
 constexpr size_t kTileRows = 8;
 
 // Rows that multiply takes at a time.

@@ -9,8 +9,8 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// Stored is numbers as they lie in memory: One vector of them from i on, Two, or one of the first and one of
-// the second numbers of Pairs.
+// Stored is numbers in memory: One loads a vector from i on, Two loads two, Pairs one of the first and one of the
+// second numbers.
 template <class T>
 struct Stored {
   const T* p;
@@ -85,7 +85,7 @@ MOJO_INLINE void LoadByChannel(Lanes lanes, const T* p, bool wide, size_t i, F32
   *w = HighPairs(table, table);
 }
 
-// RotateInterleaved leaves the pairs as they lie: y = x * cos +- (x with its pairs swapped) * sin.
+// RotateInterleaved keeps the order of pairs: y = x * cos +- (x with its pairs swapped) * sin.
 template <class T, class Source>
 MOJO_INLINE void RotateInterleaved(const Rotation<T, Source>& r) {
   ForEachVector(r.half, [&](auto lanes, size_t i) MOJO_LAMBDA {

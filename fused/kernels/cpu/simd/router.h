@@ -1,8 +1,8 @@
 // The inner loops of TopKRouter.
 //
-// A row is worked on in scratch memory, as float32, filled up to whole vectors with scores that lose
-// against all others. The choice goes by integers that are ordered as the scores are, so that an expert
-// is taken once whatever its score: infinities and NaN (the greatest, as in PyTorch) have their place.
+// A row is copied to scratch memory as float32 and padded to whole vectors with scores that lose against all others.
+// The choice compares integers in the order of the scores, so that an expert is taken once whatever its score:
+// infinities and NaN (the greatest, as in PyTorch) are ordered too.
 #ifndef MOJO_KERNELS_CPU_SIMD_ROUTER_H_
 #define MOJO_KERNELS_CPU_SIMD_ROUTER_H_
 
@@ -19,7 +19,7 @@ namespace MOJO_ISA {
 // Padded is n rounded up to whole vectors.
 MOJO_INLINE size_t Padded(size_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-// InLast tells which lanes of the last of the vectors that n numbers fill hold one.
+// InLast is a mask of the lanes in use in the last vector of n numbers.
 MOJO_INLINE I32 InLast(size_t n) { return LaneNumbers() < static_cast<int32_t>(n - (Padded(n) - kLanes)); }
 
 // GreatestLane is the greatest lane, LeastLane the least.
@@ -68,7 +68,7 @@ MOJO_INLINE I32 Ordered(F32 v) {
   return (I32)Select(v == v, key, SetBits(0x7fffffffu));
 }
 
-constexpr int32_t kTaken = INT32_MIN;  // less than any number's
+constexpr int32_t kTaken = INT32_MIN;  // less than any key
 
 // TakeGreatest finds the greatest of n keys, the first of equals, and takes it; n is a number of whole
 // vectors.
@@ -88,14 +88,13 @@ inline size_t TakeGreatest(int32_t* keys, size_t n) {
   return place;
 }
 
-// FillUp puts fill into the lanes after n numbers.
+// FillUp writes fill into the lanes after n numbers.
 MOJO_INLINE void FillUp(float* v, size_t n, float fill) {
   float* const last = v + Padded(n) - kLanes;
   Store(last, Select(InLast(n), Load(last), Set(fill)));
 }
 
-// Filled widens n numbers and fills up. Each vector is stored once: a load that needs two stores waits for both of
-// them.
+// Filled widens n numbers and fills up. It stores each vector once: a load that needs two stores waits for both.
 template <class T>
 void Filled(const void* from, float* to, size_t n, float fill) {
   size_t i = 0;

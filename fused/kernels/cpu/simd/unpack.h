@@ -8,13 +8,13 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// A panel is so many vectors wide.
+// Vectors of a panel's width.
 constexpr int kSlabs = static_cast<int>(kPanel) / kLanes;
 
-// Parts of a block: 16 columns, the low or the high halves of codes of 4 bits.
+// Parts of a block: 16 columns, the low or the high halves of 4-bit codes.
 constexpr int kParts = 2;
 
-// Vectors of four columns: 4 codes of 8 bits a lane, or 2 of 16, the first and third of the 4 and then the others.
+// Vectors of four columns: four 8-bit codes a lane, or two 16-bit codes, the first and third and then the others.
 template <bool kShorts>
 constexpr int kWords = kShorts ? 2 : 1;
 
@@ -24,7 +24,7 @@ MOJO_INLINE U32 LoadBits(const void* p) {
   return v;
 }
 
-// E2M1 codes become twice their values and 12 more: 0 to 24.
+// E2M1 codes become twice their values plus 12: 0 to 24.
 MOJO_INLINE U32 FromE2M1(U32 codes) {
   alignas(16) static const uint8_t kTwice[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 #if defined(__AVX512BW__)
@@ -54,8 +54,8 @@ constexpr int ZeroCode(Code kind, bool shorts) {
 // CodeBytes is the size of a panel's codes of one block of columns.
 constexpr size_t CodeBytes(Code kind) { return kind == Code::kInt8 || kind == Code::kE4m3 ? 512 : 256; }
 
-// UnpackWords makes the vectors of a slab of four columns of one part: of quarter number j of part number h of a block,
-// whose codes begin at codes.
+// UnpackWords makes the vectors of a slab of four columns: of quarter number j of part number h of a block, whose codes
+// begin at codes.
 template <Code kKind, bool kShorts>
 MOJO_INLINE void UnpackWords(const uint8_t* codes, int slab, int h, int j, U32* to) {
   typedef uint16_t Shorts __attribute__((vector_size(sizeof(U32))));
@@ -79,7 +79,7 @@ MOJO_INLINE void UnpackWords(const uint8_t* codes, int slab, int h, int j, U32* 
   }
 }
 
-// WidenBytes reads a byte for each lane. Compilers take bytes apart one by one.
+// WidenBytes reads a byte for each lane. Compilers extract bytes one by one.
 MOJO_INLINE F32 WidenBytes(const int8_t* p) {
 #if defined(__AVX512F__)
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
@@ -113,7 +113,7 @@ MOJO_INLINE F32 LoadScale(ScaleKind kind, const void* scale, size_t at) {
     case kTwofoldScales: return WidenBytes(static_cast<const int8_t*>(scale) + at);
     case kExponentScales: {
       const U32 e = WidenBytes(static_cast<const uint8_t*>(scale) + at);
-      // 0 is the subnormal 2^-127, 255 no number.
+      // 0 is the subnormal 2^-127, 255 a NaN.
       return FromBits(Select(e == 0, SetBits(0x00400000), Select(e == 255, SetBits(0x7fc00000), e << 23)));
     }
   }
@@ -125,7 +125,7 @@ struct Factors {
   F32 scale, offset;
 };
 
-// HasOffset reports whether sums of activations are multiplied with anything.
+// HasOffset reports whether sums of activations are used.
 MOJO_INLINE bool HasOffset(const QuantizedWeights& w) { return w.minus != nullptr || w.shift != 0; }
 
 // BlockOf is scale or minus of a slab of a panel: of block number i of w.block columns.
@@ -154,7 +154,7 @@ MOJO_INLINE Factors FactorsOf(const QuantizedWeights& w, size_t panel, int slab,
   return f;
 }
 
-// LoadFactors reads the factors of the blocks from first to end - 1, of all slabs.
+// LoadFactorsOf reads the factors of the blocks from first to end - 1, of all slabs.
 template <ScaleKind kScales>
 MOJO_INLINE void LoadFactorsOf(const QuantizedWeights& w, size_t panel, size_t first, size_t end,
                                Factors (*to)[kSlabs]) {

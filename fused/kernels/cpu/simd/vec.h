@@ -1,9 +1,9 @@
 // Vectors of float32 for one instruction set, and loads and stores of the three element types.
 //
-// Compiled several times: MOJO_ISA names the namespace, the compiler's target macros choose the
-// width. Everything lives in that namespace and no C++ library header is included, so no code of one
-// instruction set can be taken for another's by the linker. Built on the vector extensions of GCC
-// and Clang; intrinsics only where those have no word (fused multiply-add, half precision).
+// Compiled several times: MOJO_ISA names the namespace, the compiler's target macros choose the width. Everything is in
+// that namespace and no C++ library header is included, so the linker cannot mix code of different instruction sets.
+// Built on the vector extensions of GCC and Clang, with intrinsics only if the extensions lack an operation (fused
+// multiply-add, half precision).
 #ifndef MOJO_KERNELS_CPU_SIMD_VEC_H_
 #define MOJO_KERNELS_CPU_SIMD_VEC_H_
 
@@ -20,7 +20,7 @@ namespace mojo {
 namespace MOJO_ISA {
 
 #define MOJO_INLINE inline __attribute__((always_inline))
-// MOJO_LAMBDA goes after the parameters of a lambda that must become part of its loop.
+// MOJO_LAMBDA goes after the parameters of a lambda that must be inlined into its loop.
 #define MOJO_LAMBDA __attribute__((always_inline))
 
 #if defined(__AVX512F__)
@@ -36,7 +36,7 @@ typedef int32_t I32 __attribute__((vector_size(kLanes * 4)));
 typedef uint32_t U32 __attribute__((vector_size(kLanes * 4)));
 typedef uint16_t U16 __attribute__((vector_size(kLanes * 2)));
 
-// The stored 16 bit types.
+// The stored 16-bit types.
 struct Half {
   uint16_t bits;
 };
@@ -104,7 +104,7 @@ MOJO_INLINE float Sum(F32 v) {
 #endif
 }
 
-// Greatest is the greatest lane; a NaN may be passed over.
+// Greatest is the greatest lane; it may ignore a NaN.
 MOJO_INLINE float Greatest(F32 v) {
 #if defined(__AVX512F__)
   return _mm512_reduce_max_ps(v);
@@ -122,7 +122,7 @@ MOJO_INLINE float Greatest(F32 v) {
 #endif
 }
 
-// LaneNumbers counts the lanes.
+// LaneNumbers is 0, 1, 2, ...
 MOJO_INLINE I32 LaneNumbers() {
   int32_t lanes[kLanes];
   for (int i = 0; i < kLanes; ++i) lanes[i] = i;
@@ -156,8 +156,8 @@ MOJO_INLINE U16 Shorts(U32 v) {
 #endif
 }
 
-// float16 to float32, exact. The portable way never makes a float32 subnormal, which a session that
-// flushes those would lose.
+// float16 to float32, exact. The portable way never makes a float32 subnormal, which a session that flushes subnormals
+// would lose.
 MOJO_INLINE F32 Widen(U16 h) {
 #if defined(__AVX512F__)
   return _mm512_cvtph_ps((__m256i)h);
@@ -201,8 +201,8 @@ MOJO_INLINE U16 Narrow(F32 v) {
 // bfloat16 to float32, exact.
 MOJO_INLINE F32 WidenBFloat(U16 b) { return FromBits(Ints(b) << 16); }
 
-// RoundedBFloat has float32 rounded to bfloat16, to nearest even, in the upper halves of its lanes; the
-// lower halves are to be dropped. A NaN stays a NaN: rounding up could carry it over to zero.
+// RoundedBFloat has float32 rounded to bfloat16, to nearest even, in the upper halves of its lanes; drop the lower
+// halves. A NaN stays a NaN: rounding up could carry it over to zero.
 MOJO_INLINE U32 RoundedBFloat(F32 v) {
   const U32 bits = Bits(v);
   const U32 rounded = bits + 0x7fff + ((bits >> 16) & 1);
@@ -242,7 +242,7 @@ MOJO_INLINE void Store(BFloat* p, F32 v) {
   __builtin_memcpy(p, &b, sizeof(b));
 }
 
-// Round rounds to the type of its first argument, which is not read, and widens again.
+// Round rounds to the type of its unused first argument and widens again.
 MOJO_INLINE F32 Round(const float*, F32 v) { return v; }
 MOJO_INLINE F32 Round(const Half*, F32 v) { return Widen(Narrow(v)); }
 MOJO_INLINE F32 Round(const BFloat*, F32 v) { return FromBits(RoundedBFloat(v) & 0xffff0000u); }
@@ -276,7 +276,7 @@ MOJO_INLINE void Store(Part part, T* p, F32 v) {
 }
 
 #if defined(__AVX512F__)
-// The same by masks, which is several times as fast as by way of memory.
+// The same by masks, several times as fast as through memory.
 MOJO_INLINE __mmask16 FirstLanes(Part part) { return static_cast<__mmask16>((1u << part.count) - 1); }
 MOJO_INLINE U16 LoadShorts(Part part, const void* p) { return (U16)_mm256_maskz_loadu_epi16(FirstLanes(part), p); }
 MOJO_INLINE void StoreShorts(Part part, void* p, U16 v) { _mm256_mask_storeu_epi16(p, FirstLanes(part), (__m256i)v); }
