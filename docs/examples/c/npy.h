@@ -16,8 +16,8 @@ typedef struct {
   void *data;
 } npy;
 
-// npy_read reads FOLDER/CASE.KIND.NAME.npy, where KIND is "in" or "out", or ends the program. NAME is the model's, and
-// leads to no other folder.
+// npy_read reads FOLDER/CASE.KIND.NAME.npy, with KIND "in" or "out", or ends the program. NAME is the model's, and must
+// not lead to another folder.
 static npy npy_read(const char *folder, int number, const char *kind, const char *name) {
   char path[4096], header[1024] = "";
   unsigned char start[10];

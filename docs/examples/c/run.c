@@ -10,7 +10,7 @@
 #include "npy.h"
 #include "onnxruntime_c_api.h"
 
-// Patched models need onnxruntime 1.18, which offers level 18 of the API. All that is called here is older.
+// Patched models need onnxruntime 1.18, which offers level 18 of the API. All calls here are older.
 enum { API_LEVEL = 18, MAX_PORTS = 64 };
 
 static const OrtApi *ort;
@@ -43,7 +43,7 @@ static OrtValue *tensor(npy a) {
   return value;
 }
 
-// difference is the largest difference of an output, as a part of the largest magnitude that was recorded.
+// difference is the largest difference of an output, relative to the largest recorded magnitude.
 static double difference(OrtValue *value, npy want) {
   OrtTensorTypeAndShapeInfo *info;
   ONNXTensorElementDataType type;
@@ -58,7 +58,7 @@ static double difference(OrtValue *value, npy want) {
   double worst = 0, largest = 0;
   for (size_t i = 0; i < n; i++) {
     double d = fabs((double)got[i] - ((float *)want.data)[i]);
-    if (!(d <= worst)) worst = d;  // and so that NaN is kept
+    if (!(d <= worst)) worst = d;  // also keeps NaN
     largest = fmax(largest, fabs(((float *)want.data)[i]));
   }
   return worst / largest;
