@@ -11,7 +11,7 @@ namespace {
 
 typedef float Line __attribute__((vector_size(64)));
 
-// Read adds up whole cache lines, with loads as wide as the machine has them.
+// Read adds up whole cache lines, with loads of the machine's full width.
 float Read(const char* from, size_t bytes) {
   Line sums[4] = {};
   for (size_t i = 0; i + sizeof(sums) <= bytes; i += sizeof(sums)) {
@@ -29,11 +29,11 @@ double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 }  // namespace
 
-// ReadSeconds reads buffers one after the other, so many times, and returns how long the last time took. Each thread
-// reads its part of each buffer; that threads start is not in it.
+// ReadSeconds reads buffers one after the other, so many times, and returns the time of the last round. Each thread
+// reads its part of each buffer; starting threads is not included.
 extern "C" double ReadSeconds(const char* const* buffers, size_t count, size_t bytes, size_t threads, size_t times) {
   std::atomic<size_t> here{0};
-  static std::atomic<int> kept;  // so that reading cannot be left out
+  static std::atomic<int> kept;  // keeps the compiler from removing the reads
   double start = 0;
   const auto read = [&](size_t thread) {
     for (size_t turn = 0; turn < times; ++turn) {

@@ -12,7 +12,8 @@
 
 namespace {
 
-// Multiply does count times 8 vectors of products of bytes, from registers, and returns the products of a vector.
+// Multiply computes count times 8 vectors of products of bytes, from registers, and returns the number of products in a
+// vector.
 size_t Multiply(size_t count, int* kept) {
 #if defined(__AVX512VNNI__)
   __m512i sums[8] = {}, a = _mm512_set1_epi32(*kept), b = a;
@@ -38,7 +39,7 @@ size_t Multiply(size_t count, int* kept) {
 
 }  // namespace
 
-// ProductsPerSecond is how many products of bytes so many threads do in a second.
+// ProductsPerSecond is the number of products of bytes that so many threads compute in a second.
 extern "C" double ProductsPerSecond(size_t threads) {
   constexpr size_t kCount = size_t{1} << 22;
   std::atomic<size_t> here{0}, width{0};
@@ -47,7 +48,7 @@ extern "C" double ProductsPerSecond(size_t threads) {
     while (here.load() < threads) {
     }
     width = Multiply(kCount, &kept);
-    static std::atomic<int> all;  // so that nothing can be left out
+    static std::atomic<int> all;  // keeps the compiler from removing the products
     all = kept;
   };
   std::vector<std::thread> others;
