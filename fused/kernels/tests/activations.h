@@ -1,4 +1,4 @@
-// The activations in double, without cancellation: the yardstick of tests in C++ and CUDA.
+// The activations in double, without cancellation: the reference of tests in C++ and CUDA.
 #ifndef MOJO_KERNELS_TESTS_ACTIVATIONS_H_
 #define MOJO_KERNELS_TESTS_ACTIVATIONS_H_
 

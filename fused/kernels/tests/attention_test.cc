@@ -137,7 +137,7 @@ void Run(const mojo::KernelTable& kernels, ElementType type, const Case& c, size
       x = weights > 0 ? x / weights : 0;
       greatest = std::max(greatest, fabs(x));
     }
-    // A score is off by as many units as it is great.
+    // The error of a score grows with its magnitude.
     double units = 8 + 4 * c.scale;
     if (c.one_hot) units = 24;  // sums in blocks are off by 18, one chain over 1,500 keys by 230
     const double bound = (Epsilon(type) + Epsilon(mojo::kFloat32) * units) * (greatest + 1e-30);

@@ -26,7 +26,7 @@ namespace MOJO_ISA {
 // Inlined, they would take the compiler minutes.
 #define MOJO_EMULATED inline __attribute__((noinline))
 
-// As is v in another type, bit by bit.
+// As reinterprets the bits of v as another type.
 template <class To, class From>
 MOJO_EMULATED To As(From v) {
   static_assert(sizeof(To) == sizeof(From), "types of one size");
@@ -68,7 +68,7 @@ MOJO_EMULATED __m512i EachInt(F f) {
   return Each<__m512i, int32_t, 16>(f);
 }
 
-// Fold joins lanes pairwise, the two halves first.
+// Fold reduces lanes pairwise, the two halves first.
 template <class T, class F>
 MOJO_EMULATED T Fold(Lanes<T, 16> v, F f) {
   for (size_t n = 8; n > 0; n /= 2) {
@@ -235,7 +235,7 @@ MOJO_EMULATED __m512i _mm512_dpwssd_epi32(__m512i sum, __m512i a, __m512i b) {
 }  // namespace MOJO_ISA
 }  // namespace mojo
 
-// Of an argument whose type is an enumeration, the compiler's would be found as well.
+// For arguments of an enumeration type, the compiler's function would be found as well.
 #define _mm512_shuffle_epi32 mojo::MOJO_ISA::_mm512_shuffle_epi32
 
 #endif  // MOJO_KERNELS_TESTS_AVX512_EMULATION_H_

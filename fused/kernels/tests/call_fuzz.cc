@@ -46,7 +46,7 @@ using Type = ONNXTensorElementDataType;
 // Of processor time, for one call under the sanitizers.
 constexpr int kMostSeconds = 20;
 
-// Tensors of more elements are claims: so many bytes of zeros, and whoever looks at more of them crashes.
+// Larger tensors only claim their elements: a read beyond so many bytes of zeros crashes.
 constexpr uint64_t kMostElements = 1 << 20;
 constexpr size_t kClaimed = size_t{1} << 44;
 
@@ -73,7 +73,7 @@ struct Call {
   const mojo::OpDef* op = nullptr;
   const mojo::TypeCombo* types = nullptr;
   OrtKernelInfo attributes;
-  std::vector<Dims> inputs;    // kLeftOut for one that is left out
+  std::vector<Dims> inputs;    // kLeftOut for an omitted one
   std::vector<bool> constant;  // inputs that the node knows beforehand
   std::vector<bool> left_out;  // outputs
   Dims declared;               // the model's declaration of input 0; empty for nothing
@@ -144,7 +144,7 @@ void Rename(Random* r, Call* c) {
   for (Dims& dims : renamed) {
     if (dims == kLeftOut) continue;
     std::replace(dims.begin(), dims.end(), from, to);
-    if (Elements(dims) > kMostElements) return;  // all of it fits together, and would be looked at
+    if (Elements(dims) > kMostElements) return;  // all of it fits together, and would be read
   }
   c->inputs = renamed;
   for (auto& attribute : c->attributes.ints) {
@@ -322,7 +322,7 @@ std::string Text(const Dims& dims) {
   return text + "]";
 }
 
-// Describe writes a call out.
+// Describe formats a call as text.
 std::string Describe(const Call& c) {
   std::string text = "  attributes:";
   for (const auto& a : c.attributes.ints) text += " " + a.first + "=" + std::to_string(a.second);
@@ -340,7 +340,7 @@ std::string Describe(const Call& c) {
          (c.in_place ? ", in place" : "") + (c.declared.empty() ? "" : ", X declared as " + Text(c.declared)) + "\n";
 }
 
-char under_way[8192];  // the call that runs, for whoever ends the program
+char under_way[8192];  // the current call, printed when a signal ends the program
 
 void Say() {
   const size_t length = strlen(under_way);
@@ -353,7 +353,7 @@ void Ended(int signal) {
   _exit(1);
 }
 
-// Run makes the kernel of a call and runs it twice. It returns the error, empty if the op took it.
+// Run makes the kernel of a call and runs it twice. It returns the error, empty on success.
 std::string Run(const OrtApi& api, const OrtCustomOp* op, const Call& c) {
   Random r{c.seed};
   std::vector<OrtValue> inputs, outputs(c.op->output_count);

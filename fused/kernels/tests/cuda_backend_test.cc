@@ -45,7 +45,7 @@ struct Case {
 char in[mojo::kMaxInputs], out[mojo::kMaxOutputs];
 std::vector<int64_t> out_shape[mojo::kMaxOutputs];
 
-// Run makes the CUDA kernel of a node, runs it and returns its error, "" without one.
+// Run makes the CUDA kernel of a node, runs it and returns its error, or "".
 std::string Run(const Case& c, const OrtApi& api) {
   const OrtCustomOp* op = nullptr;
   for (const OrtCustomOp* candidate : the_domain.ops) {
@@ -188,7 +188,7 @@ void TestArguments(const OrtApi& api) {
         "NormRotary takes a scale that its norm does not");
 }
 
-// TestAttention has lengths that are on the device, where nothing may read them.
+// TestAttention has lengths on the device: the backend must not read them.
 void TestAttention(const OrtApi& api) {
   Check(Run(Attention(kBF16), api).empty(), "Attention fails");
   const MojoAttentionArgs& a = call.attention;
@@ -304,7 +304,7 @@ void TestQuantized(const OrtApi& api) {
         "QMoE's attributes");
 }
 
-// TestTables is about the tables of experts that a node reads.
+// TestTables tests the tables of experts that a node reads.
 void TestTables(const OrtApi& api) {
   const std::string path = "moe_table_" + std::to_string(getpid()) + ".json";
   const auto with = [&](const std::string& shape, const char* entries) {
@@ -334,7 +334,7 @@ void TestTables(const OrtApi& api) {
   remove(path.c_str());
 }
 
-// TestScratch is about the ops that take memory for a run.
+// TestScratch tests the ops that take memory for a run.
 void TestScratch(const OrtApi& api) {
   for (size_t bytes : {0, 1024}) {
     wants = bytes;
@@ -392,7 +392,7 @@ void TestErrors(const OrtApi& api) {
   }
 }
 
-// HasCode tells whether weights of a node are in a code.
+// HasCode reports whether weights of a node have a code.
 bool HasCode(const OrtKernelInfo& attributes, const std::string& code) {
   for (const char* name : {"code", "gate_up_code", "down_code"}) {
     const auto at = attributes.strings.find(name);

@@ -49,7 +49,7 @@ size_t MojoTopKRouterScratch(const MojoTopKRouterArgs*) { return wants; }
 cudaError_t MojoCudaTopKRouter(const MojoTopKRouterArgs* a, cudaStream_t s) { return Keep(&call.router, a, s); }
 size_t MojoMoEScratch(const MojoMoEArgs*) { return wants; }
 cudaError_t MojoCudaMoE(const MojoMoEArgs* a, cudaStream_t s) { return Keep(&call.moe, a, s); }
-// Experts are taken as the library chooses, in tiles of 64, and up to 8 tokens by kMojoFew.
+// Takes accepts the library's choice, tiles of 64, and kMojoFew for up to 8 tokens.
 int Takes(const MojoMoEArgs& a) {
   const MojoMoEConfig& c = a.config;
   return c.kernel == kMojoAnyKernel || (c.kernel == kMojoFew ? a.tokens <= 8 : c.tile == 64);

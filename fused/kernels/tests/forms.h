@@ -1,4 +1,4 @@
-// The ways to use each op that kernels are tried in: forms.cc is generated from the catalogue, read_forms.cc reads it.
+// The forms of each op that tests run: forms.cc is generated from the catalogue, read_forms.cc reads it.
 #ifndef MOJO_KERNELS_TESTS_FORMS_H_
 #define MOJO_KERNELS_TESTS_FORMS_H_
 
@@ -11,18 +11,18 @@ namespace mojo_test {
 
 using Dims = std::vector<int64_t>;
 
-// kLeftOut is the shape of an input that a node leaves out.
+// kLeftOut is the shape of an omitted input.
 const Dims kLeftOut{-7};
 
 struct Form {
   const mojo::OpDef& op;
   OrtKernelInfo attributes;
   std::vector<Dims> inputs, outputs;  // shapes
-  std::vector<size_t> types;          // which of the op's combinations it is there for
+  std::vector<size_t> types;          // the op's combinations that it applies to
 };
 
-// FormText is a form as it is written: words of NAME=VALUE, of [DIM,DIM] or "-" for an input that is left out, of
-// numbers. It compiles in no time, which some hundred vectors of vectors do not.
+// FormText is a form as text: words of NAME=VALUE, of [DIM,DIM] or "-" for an omitted input, of numbers. It compiles
+// fast; hundreds of vectors of vectors do not.
 struct FormText {
   const mojo::OpDef* op;
   const char *ints, *floats, *strings, *inputs, *outputs, *types;

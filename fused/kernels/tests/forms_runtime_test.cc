@@ -1,4 +1,4 @@
-// The part of the runtime test that is about the forms of the catalogue.
+// The part of the runtime test for the forms of the catalogue.
 #include <string.h>
 
 #include "tests/runtime_test.h"

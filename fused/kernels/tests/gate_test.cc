@@ -52,7 +52,7 @@ void RunAndCompare(const mojo::KernelTable& kernels, Activation kind, const Para
     const double narrow = type == mojo::kFloat32 ? 0 : Epsilon(type);
     double own = fabs(a) * (5e-7 + 1e-7 * fmin(fabs(p.alpha * g), 90));
     if (kind == mojo::Activation::kGelu) own += fmin(fabs(g), 10) * 1.5e-7;      // 1 + erf cancels
-    if (kind == mojo::Activation::kGeluTanh) own += fmin(fabs(g), 10) * 1.5e-7;  // and so does 1 + tanh
+    if (kind == mojo::Activation::kGeluTanh) own += fmin(fabs(g), 10) * 1.5e-7;  // 1 + tanh too
     if (type == mojo::kFloat16) own += 6e-8;                                     // subnormals
     const double tolerance = own * fabs(offset_up) + 2 * narrow * fabs(want) + (type == mojo::kFloat16 ? 6e-8 : 3e-37);
     if (type != mojo::kFloat32) exactness.Count(got, want);

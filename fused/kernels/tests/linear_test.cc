@@ -37,7 +37,7 @@ constexpr Format kFormats[] = {
 // TakesByte reports whether a code takes a byte.
 bool TakesByte(mojo::Code code) { return code == mojo::Code::kInt8 || code == mojo::Code::kE4m3; }
 
-// Float8 is the number that a code of float8e4m3fn is.
+// Float8 is the value of a code of float8e4m3fn.
 double Float8(int code) {
   const int exponent = code >> 3 & 15, mantissa = code & 7;
   const double v = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
@@ -155,13 +155,13 @@ std::vector<double> Rounded(const float* x, size_t k, mojo::Activations kind) {
   return y;
 }
 
-// KindsOf lists the activations that a code goes with.
+// KindsOf lists the activations that a code supports.
 std::vector<mojo::Activations> KindsOf(mojo::Code code) {
   if (code == mojo::Code::kE4m3) return {mojo::Activations::kFloat, mojo::Activations::kFp8};
   return {mojo::Activations::kFloat, mojo::Activations::kInt16, mojo::Activations::kInt8};
 }
 
-// Activations are random; of some rows a block is all zeros, too small to count, or has one great number.
+// Activations are random; in some rows a block is all zeros, negligibly small, or has one great number.
 std::vector<float> Activations(size_t rows, size_t k, std::mt19937* rng) {
   const std::vector<double> values = Random(rng, rows * k, 1);
   std::vector<float> x(values.begin(), values.end());
@@ -340,7 +340,7 @@ MOJO_TEST(TestGreatFloat8) {
   for (const mojo::LinearFns* linear : LoopsBeside(kernels)) TestGreatFloat8Of(*linear);
 }
 
-// TestNotFinite: a row with no number in it has no numbers in its result, and the others keep theirs.
+// TestNotFinite: a row with a NaN or infinity has only non-finite results, and the others do not change.
 MOJO_TEST(TestNotFinite) {
   for (const mojo::LinearFns* linear : LoopsBeside(kernels)) TestNotFiniteOf(*linear);
 }

@@ -1,4 +1,4 @@
-// The part of the runtime test that is about MoE.
+// The part of the runtime test for MoE.
 #ifndef MOJO_KERNELS_TESTS_MOE_RUNTIME_TEST_H_
 #define MOJO_KERNELS_TESTS_MOE_RUNTIME_TEST_H_
 

@@ -1,4 +1,4 @@
-// Tables of how experts are multiplied: reading them, and which entry a call takes.
+// Tables of the kernels for experts: reading them, and finding the entry for a call.
 #include "cuda/moe_tables.h"
 
 #include <string.h>

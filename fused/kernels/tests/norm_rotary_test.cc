@@ -79,7 +79,7 @@ std::vector<mojo::NormRotaryKey> Keys(int bits) {
   return keys;
 }
 
-// Extremes: rows of the numbers where float32 overflows, underflows or has no number at all.
+// Extremes: rows of the numbers at which float32 overflows, underflows or is NaN.
 void TestExtremes(const mojo::KernelTable& kernels, const mojo::NormRotaryKey& key, std::mt19937* rng) {
   const size_t half = 19, width = 2 * half + 3;
   std::vector<double> x;

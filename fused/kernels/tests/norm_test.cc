@@ -21,11 +21,10 @@ struct NormBuffers {
   Buffer x, gate, y;
 };
 
-// How the narrow results of ordinary numbers came out, by scale_after_cast.
+// The errors of narrow results of ordinary numbers, by scale_after_cast.
 Exactness exactness[2];
 
-// RunAndCompare runs one combination on one case. sum_given = false leaves the output sum out, in
-// place writes Y over X.
+// RunAndCompare runs one combination on one case. sum_given = false omits the output sum, in place writes Y over X.
 void RunAndCompare(const mojo::KernelTable& kernels, const NormKey& key, const Case& c, bool sum_given, bool in_place) {
   const NormFn run = kernels.norm(key);
   Check(run != nullptr, "%s: no norm for x %s y %s", kernels.name, TypeName(key.x), TypeName(key.y));
@@ -81,7 +80,7 @@ void RunAndCompare(const mojo::KernelTable& kernels, const NormKey& key, const C
   }
 }
 
-// Keys are all combinations that the ops have.
+// Keys are all combinations of the ops.
 std::vector<NormKey> Keys() {
   std::vector<NormKey> keys;
   for (const ElementType x : kTypes) {
@@ -97,7 +96,7 @@ std::vector<NormKey> Keys() {
   return keys;
 }
 
-// Extremes: rows of the numbers where float32 overflows, underflows or has no number at all.
+// Extremes: rows of the numbers at which float32 overflows, underflows or is NaN.
 void TestExtremes(const mojo::KernelTable& kernels, const NormKey& key) {
   const double inf = INFINITY;
   const std::vector<double> specials = {0, 1e-30, 1e-45, 1e19, 3e19, 3e38, -3e38, 65504, 6e-8, inf, -inf, NAN};
@@ -117,8 +116,8 @@ void TestExtremes(const mojo::KernelTable& kernels, const NormKey& key) {
   RunAndCompare(kernels, key, c, true, false);
 }
 
-// RunGated runs a norm with a gate on rows of width random numbers; scale has as many rows as groups. The result is
-// written to on, which may be an input.
+// RunGated runs a norm with a gate on rows of width random numbers; scale has as many rows as groups. It writes the
+// result to on, which may be an input.
 void RunGated(const mojo::KernelTable& kernels, const NormKey& key, size_t rows, size_t width, size_t groups,
               double size, Buffer NormBuffers::* on, std::mt19937* rng) {
   const NormFn run = kernels.norm(key);

@@ -1,5 +1,5 @@
-// TopKRouter against a naive reference. Experts must be the same wherever no scores are too close to
-// tell, weights a few units in the last place.
+// TopKRouter against a naive reference. Experts must be the same unless scores are too close to tell; weights may
+// differ by a few units in the last place.
 #include <math.h>
 #include <string.h>
 

@@ -57,7 +57,7 @@ struct Case {
   int constant = -1;                                   // an input that is a constant as well
   Dims declared{};                                     // the shape that the model declares for X
   int missing = -1;                                    // an input, or -2: output 0
-  std::vector<ONNXTensorElementDataType> out_types{};  // per output; without, the inputs' type
+  std::vector<ONNXTensorElementDataType> out_types{};  // per output; if empty, the inputs' type
 };
 
 const OrtCustomOp* FindOp(const char* name, ONNXTensorElementDataType type) {
@@ -192,7 +192,7 @@ void TestGood(const OrtApi& api) {
     for (const Case& c : cases) same_everywhere(c, type);
   }
   Check(allocations == 0, "allocations while kernels ran", std::to_string(allocations));
-  // Rows so long that moving their pairs in place takes a copy.
+  // Rows so long that moving their pairs in place needs a copy.
   for (const int interleaved : {0, 1}) {
     const char* layout = interleaved ? "halves" : "interleaved";
     same_everywhere({"RotaryEmbedding", {{7, 5003}, {7, 2500}, {5000}}, Rotary(5000, interleaved, "last", layout)},
@@ -201,7 +201,7 @@ void TestGood(const OrtApi& api) {
         {"NormRotary", {{7, 5003}, {5003}, {7, 2500}, {5000}}, NormRotary(Rotary(5000, interleaved, "last", layout))},
         kF16);
   }
-  // So many experts that choosing among them takes memory.
+  // So many experts that choosing among them needs memory.
   same_everywhere(Route({{5, 2003}, {2003}}, Router(9)), kF32);
 }
 

@@ -45,7 +45,7 @@ const std::vector<Way> kWays{{1, false}, {1, true}, {4, false}, {4, true}};
 // TestForms runs every op in every form and combination of types that the catalogue has; thorough, in all ways.
 void TestForms(const OrtApi& api, bool thorough);
 
-// TestAttributes leaves out each attribute that an op declares: its kernel must ask for it by name.
+// TestAttributes omits each attribute that an op declares: its kernel must ask for it by name.
 void TestAttributes(const OrtApi& api);
 
 // TestEmpty sets a dimension of each input of every form, one at a time, to zero and passes no memory. Weights in

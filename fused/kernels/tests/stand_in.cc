@@ -17,19 +17,19 @@ namespace {
 
 thread_local bool in_kernel = false;
 
-// The memory for scratch; more than this is not to be had.
+// The allocator of scratch memory, and its limit.
 OrtAllocator the_memory{};
 constexpr size_t kMostScratch = size_t{1} << 30;
 
-// The memory for an output; more than this is not to be had.
+// The largest output.
 constexpr size_t kMostOutput = size_t{1} << 28;
 
-// CountAllocation counts one of a running kernel.
+// CountAllocation counts an allocation of a running kernel.
 void CountAllocation() {
   if (in_kernel) ++allocations;
 }
 
-// Host marks a stretch of the runtime's own code inside a kernel's.
+// Host marks a section of the runtime's code inside a kernel's.
 struct Host {
   bool before = in_kernel;
   Host() { in_kernel = false; }
@@ -176,7 +176,7 @@ OrtApi StandIn() {
     *out = size > kMostScratch ? nullptr : malloc(size);
     if (*out == nullptr) return NewStatus("there is not so much memory");
     ++live_objects;
-    memset(*out, 0xff, size);  // NaN, and indexes from beyond all memory
+    memset(*out, 0xff, size);  // NaN, and invalid indexes
     return nullptr;
   };
   t.AllocatorFree = [](OrtAllocator*, void* p) noexcept -> OrtStatus* {

@@ -21,8 +21,8 @@ struct OrtValue {
   std::vector<int64_t> shape;
   std::vector<char> memory;
   char* data;
-  // Of an output whose memory the runtime makes when the kernel asks for it: the size of an element, else 0, and the
-  // input that it may be written over where both have one shape.
+  // For an output that the runtime allocates when the kernel asks for it: the size of an element, else 0, and the input
+  // that it may be written over if both have one shape.
   size_t element = 0;
   OrtValue* over = nullptr;
 };
@@ -30,7 +30,7 @@ struct OrtTensorTypeAndShapeInfo {
   const OrtValue* value;
 };
 struct OrtKernelContext {
-  std::vector<OrtValue*> inputs, outputs;  // null: left out
+  std::vector<OrtValue*> inputs, outputs;  // null: omitted
   int threads;
 };
 struct OrtKernelInfo {
@@ -61,7 +61,7 @@ extern std::atomic<int> live_objects, allocations;
 // the_stream is the stream that a kernel on a device is told to launch on.
 extern char the_stream;
 
-// SetInKernel reports whether this thread runs a kernel from here on.
+// SetInKernel sets whether this thread runs a kernel from here on.
 void SetInKernel(bool in);
 
 // StandIn is a table of functions.

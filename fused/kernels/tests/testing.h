@@ -52,7 +52,7 @@ std::vector<double> Random(std::mt19937* rng, size_t n, double scale);
 // Check counts a failure, with a printf message, unless ok. Only the first failures are printed.
 void Check(bool ok, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-// Near tells whether got is expected: both NaN, the same infinity, or |got - want| <= tolerance.
+// Near reports whether got is expected: both NaN, the same infinity, or |got - want| <= tolerance.
 bool Near(double got, double want, double tolerance);
 
 // Exactness counts results of a narrow type that differ from the reference at all. A rounding that is

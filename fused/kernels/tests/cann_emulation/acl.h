@@ -1,5 +1,5 @@
-// The C interface of CANN, as far as the emulation has it: declared from the public documentation of the runtime, of
-// the single-operator calls and of the operator library's base.
+// The part of CANN's C interface that the emulation has: declared from the public documentation of the runtime, of the
+// single-operator calls and of the operator library's base.
 #pragma once
 
 #include <cstddef>

@@ -69,7 +69,7 @@ aclnnStatus aclnnFlashAttentionScoreGetWorkspaceSize(
     if (attenMaskOptional) p.Inputs({m});
     p.Outputs({most, sum, out});
     p.NotNull("inputLayout", inputLayout);
-    p.Absent("realShiftOptional", realShiftOptional);  // the emulation has no more
+    p.Absent("realShiftOptional", realShiftOptional);  // not emulated
     p.Absent("dropMaskOptional", dropMaskOptional);
     p.Absent("paddingMaskOptional", paddingMaskOptional);
     p.Absent("prefixOptional", prefixOptional);

@@ -34,11 +34,11 @@ struct State {
 };
 
 State& state() {
-  static State& s = *new State;  // never destroyed: threads and other libraries may call to the very end
+  static State& s = *new State;  // never destroyed: threads and other libraries may call until the end
   return s;
 }
 
-// The code with which a planted failure of this call comes.
+// The code of a planted failure of this call.
 int PlantedCode(const std::string& name) {
   if (name.find("@device") != std::string::npos) return ACL_ERROR_RT_AICORE_EXCEPTION;
   if (name.rfind("aclnn", 0) == 0) return ACLNN_ERR_INNER;

@@ -1,4 +1,4 @@
-// Making and reading of descriptions, buffers and attributes.
+// Makes and reads descriptions, buffers and attributes.
 #include "desc.h"
 
 using namespace cann_emulation;

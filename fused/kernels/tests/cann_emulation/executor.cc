@@ -1,4 +1,4 @@
-// The planning and the execution of aclnn calls.
+// Plans and executes aclnn calls.
 #include <cstdarg>
 #include <cstdlib>
 #include <cstring>

@@ -1,4 +1,4 @@
-// The C++ interface of the graph engine that the provider links: strings and empty graphs can be made, nothing else.
+// The C++ interface of the graph engine that the provider links: it makes only strings and empty graphs.
 #include <map>
 #include <memory>
 

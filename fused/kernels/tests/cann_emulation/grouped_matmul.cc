@@ -12,7 +12,7 @@ struct Lists {
   int64_t split, group_type, list_type, act;
 };
 
-// Tensors of the kernel: x, group list, result, then weight and bias as they come.
+// Tensors of the kernel: x, group list, result, then weight and bias, if present.
 struct Shape {
   size_t weights, biases;
   int64_t list_type;
@@ -121,7 +121,7 @@ void Check(Planner &p, const Lists &l) {
 
 }  // namespace
 
-// The arguments that all versions have before and after the ones that came later.
+// The arguments that all versions have before and after the added ones.
 #define FIRST                                                                                                          \
   const aclTensorList *x, const aclTensorList *weight, const aclTensorList *biasOptional,                              \
       const aclTensorList *scaleOptional, const aclTensorList *offsetOptional,                                         \

@@ -16,7 +16,7 @@ int64_t Axis(const Planner& p, int64_t dim, const aclTensor* self) {
   return dim < 0 ? dim + rank : dim;
 }
 
-// index must have self's rank, and no more than self's size in all axes but one.
+// index must have self's rank, and at most self's size in all other axes.
 void CheckIndex(const Planner& p, const Argument& index, const aclTensor* self, int64_t axis) {
   p.Types(index, {ACL_INT32, ACL_INT64});
   const std::vector<int64_t>&dims = DimsOf(index.tensor), &of = DimsOf(self);

@@ -86,7 +86,7 @@ aclnnStatus aclnnLogicalOrGetWorkspaceSize(const aclTensor* self, const aclTenso
   });
 }
 
-// The emulation has the last axis only.
+// The emulation supports only the last axis.
 aclnnStatus aclnnAllGetWorkspaceSize(const aclTensor* self, const aclIntArray* dim, bool keepdim, aclTensor* out,
                                      uint64_t* workspaceSize, aclOpExecutor** executor) {
   return Plan("aclnnAll", workspaceSize, executor, [&](Planner& p) {

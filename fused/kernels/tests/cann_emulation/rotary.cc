@@ -77,8 +77,7 @@ aclnnStatus aclnnRotaryPositionEmbeddingGetWorkspaceSize(const aclTensor* x, con
   });
 }
 
-// The chips emulated have BSND and the half mode only; of the documented sizes of a head, 128 is the one that all
-// releases support.
+// The emulated chips support only BSND and the half mode; of the documented head sizes, all releases support only 128.
 aclnnStatus aclnnApplyRotaryPosEmbV2GetWorkspaceSize(aclTensor* queryRef, aclTensor* keyRef, const aclTensor* cos,
                                                      const aclTensor* sin, int64_t layout, char* rotaryMode,
                                                      uint64_t* workspaceSize, aclOpExecutor** executor) {

@@ -144,7 +144,7 @@ aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
     p.SameType(ao, ax);
     for (const Argument& a : {ai, ar}) p.Types(a, {ACL_INT32});
     for (const Argument& a : {ao, ar}) p.Contiguous(a);
-    const int shape = ACLNN_ERR_INNER_NULLPTR;  // the documented code of these
+    const int shape = ACLNN_ERR_INNER_NULLPTR;  // the documented code
     for (const Argument& a : {ax, ai}) p.Rank(a, 2, 2, shape);
     const int64_t rows = DimsOf(x)[0], width = DimsOf(x)[1], k = DimsOf(expertIdx)[1];
     p.Require(DimsOf(expertIdx)[0] == rows, shape, "expertIdx has shape %s, x %s", Dims(DimsOf(expertIdx)).c_str(),
@@ -181,7 +181,7 @@ aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(const aclTensor* expandedX
     const Argument ax{"expandedX", expandedX}, ar{"expandedRowIdx", expandedRowIdx}, a1{"x1Optional", x1Optional},
         a2{"x2Optional", x2Optional}, ab{"biasOptional", biasOptional}, as{"scalesOptional", scalesOptional},
         ae{"expertIdxOptional", expertIdxOptional}, ao{"out", out};
-    const int shape = ACLNN_ERR_INNER_NULLPTR;  // the documented code of these
+    const int shape = ACLNN_ERR_INNER_NULLPTR;  // the documented code
     p.Inputs({ax, ar});
     p.Optional({a1, a2, ab, as, ae});
     p.Outputs({ao});

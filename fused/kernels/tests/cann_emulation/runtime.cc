@@ -73,7 +73,7 @@ int NeedsDevice(const char* name) {
 
 }  // namespace cann_emulation
 
-// Counts the call, lets a planted failure happen, and wants a device.
+// Counts the call, triggers a planted failure, and requires a device.
 #define BEGIN(name)                               \
   if (int planted = Called(name)) return planted; \
   if (int refused = NeedsDevice(name)) return refused;
@@ -151,7 +151,7 @@ aclError aclrtMalloc(void** devPtr, size_t size, int) {
 aclError aclrtFree(void* devPtr) {
   if (int planted = Called("aclrtFree")) return planted;
   try {
-    Execution held;  // at once, as documented, but not under a task that runs
+    Execution held;  // at once, as documented, but not during a running task
     FreeDevice(devPtr);
   } catch (const Failure& f) {
     return Refuse(f);
@@ -182,7 +182,7 @@ aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t cou
     Task task;
     task.work = [=] { Copy(dst, src, count, kind); };
     Point point = Ask(Find(stream), std::move(task));
-    // With host memory that is not pinned the call returns when the copy is done.
+    // With unpinned host memory the call returns when the copy is done.
     const void* host = kind == ACL_MEMCPY_HOST_TO_DEVICE ? src : kind == ACL_MEMCPY_DEVICE_TO_HOST ? dst : nullptr;
     return host && !IsPinned(host, count) ? WaitFor(point) : ACL_SUCCESS;
   } catch (const Failure& f) {

@@ -138,7 +138,7 @@ size_t Inputs(const std::string& type) {
   return type == "GEMM" ? 5 : 0;
 }
 
-// Takes in the tensors of one side and checks them against their buffers.
+// Reads the tensors of one side and checks them against their buffers.
 std::vector<Tensor> Tensors(const char* op, const char* side, int code, int count, const aclTensorDesc* const descs[],
                             const aclDataBuffer* const buffers[]) {
   std::vector<Tensor> tensors;

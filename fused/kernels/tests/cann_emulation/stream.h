@@ -11,7 +11,7 @@ namespace cann_emulation {
 
 struct Stream;
 
-// A point in a stream's order: reached when as many tasks are done.
+// A point in a stream's order: reached when so many tasks are done.
 struct Point {
   std::shared_ptr<Stream> stream;
   uint64_t done = 0;

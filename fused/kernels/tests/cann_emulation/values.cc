@@ -1,4 +1,4 @@
-// Reading, writing and rounding of values of every type.
+// Reads, writes and rounds values of every type.
 #include "values.h"
 
 #include <cmath>
@@ -25,7 +25,7 @@ float Widened(uint16_t bits, bool bfloat) {
   return f;
 }
 
-// The nearest value with so many bits of fraction, the smallest exponent being least; ties go to the even one.
+// The nearest value with so many bits of fraction and least as the smallest exponent; ties go to even.
 double Nearest(double x, int fraction, int least, double greatest) {
   if (!std::isfinite(x) || x == 0) return x;
   int exponent = std::ilogb(x);
@@ -55,7 +55,7 @@ double Get(const uint8_t* p) {
   return static_cast<double>(t);
 }
 
-// An integer out of the type's range becomes the nearest of it; NaN becomes 0.
+// An integer out of range becomes the nearest limit of the type; NaN becomes 0.
 template <typename T>
 void Put(uint8_t* p, double x) {
   using Limits = std::numeric_limits<T>;
