@@ -2,7 +2,7 @@ package fused
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// addLayerNorm is a residual addition, with the bias of the product before it, and the LayerNorm of the sum.
+// addLayerNorm adds a residual, and optionally the bias of the product before it, and normalizes the sum.
 var addLayerNorm = &Op{
 	Name: "AddLayerNorm",
 	Summary: "Residual addition, with the bias of the projection before it, followed by layer normalization; the sum " +
@@ -29,7 +29,7 @@ var addLayerNorm = &Op{
 		{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to the mean of the squares", Bounds: notNegative,
 			Grid: []any{1e-5}},
 	},
-	// A residual stream may stay in float32 where the blocks are narrower.
+	// A residual stream may stay in float32 when the blocks are narrower.
 	Types: []Combination{
 		{Types: map[string]onnx.DataType{"T": f32, "S": f32}},
 		{Types: map[string]onnx.DataType{"T": f16, "S": f16}},
@@ -64,9 +64,9 @@ func addLayerBody(b *body, s Site) []*onnx.Value {
 	return []*onnx.Value{b.round("Y", y, AddLayerNormScale), sum}
 }
 
-// layerNorm is the LayerNorm of v over the last axis, all of float32: the standard's op, which runtimes have kernels
-// for, once there is one. Written out, the root is inverted before the product, since onnxruntime makes a
-// LayerNormalization of a division by it, whose scale is the one before its cast.
+// layerNorm returns the LayerNorm of v over the last axis, all in float32. From opset 17 it is the standard's op, which
+// runtimes have kernels for. Before, it multiplies by the inverse of the root: onnxruntime fuses a division by the root
+// into a LayerNormalization that reads the scale from before its cast.
 func (b *body) layerNorm(v, scale, bias *onnx.Value) *onnx.Value {
 	if b.site.Opset >= layerNormOpset {
 		return b.op("normalized", "LayerNormalization", []*onnx.Value{v, scale, bias}, onnx.IntAttr("axis", -1),

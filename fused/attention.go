@@ -51,13 +51,14 @@ var attentionAttributes = []AttributeSpec{
 		Doc: "order of Y's dimensions"},
 }
 
-// cacheLet: T tokens are kept of a cache, L are attended to, which only past_length knows where it is given.
+// cacheLet defines T, the tokens that the cache holds, and L, the tokens attended to. If past_length is given, L
+// depends on its values.
 var cacheLet = map[string]Shape{"T": "past_length?: P+N | P", "L": "past_length?: P+N | ?"}
 
 var attentionFamily = &Family{Name: "attention", Summary: "attention with its masks and its cache"}
 
-// attention is scaled dot-product attention with all that stands around it in a decoder: heads that share keys, masks
-// that follow from positions, and the cache.
+// attention is scaled dot-product attention as decoders use it: with heads that share keys, masks by position, and the
+// KV cache.
 var attention = &Op{
 	Name:    AttentionName,
 	Summary: "Scaled dot-product attention with shared key heads, masks by position, sinks and a cache.",
@@ -103,8 +104,7 @@ var attention = &Op{
 // headLayouts are the orders of batch, heads, sequence and the channels of a head.
 var headLayouts = []string{layoutBNSH, layoutBSNH}
 
-// attentionOverload names what the body depends on: the attributes that are not numbers, whether numbers are 0, and
-// which inputs there are.
+// attentionOverload names the body's variant: the string attributes, whether numbers are 0, and which inputs are given.
 func attentionOverload(s Site) string {
 	attrs := Read[Attention](s.Attributes)
 	name := "full"
@@ -136,10 +136,10 @@ func attentionOverload(s Site) string {
 	return name
 }
 
-// headDims are the dimensions of a tensor of heads, -1 where unknown.
+// headDims are the dimensions of a tensor of heads, -1 if unknown.
 type headDims struct{ batch, heads, length, width int64 }
 
-// heads returns the dimensions of input i, whose layout an attribute may tell.
+// heads returns the dimensions of input i. layout names the attribute with its layout; "" means bnsh.
 func (s Site) heads(i int, layout string) headDims {
 	d := s.dims(i)
 	if len(d) != 4 {

@@ -6,8 +6,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// attentionBody has scores of rank 4, [B, H, S, L], but for the two products: there the heads that share keys have a
-// dimension of their own, so that keys and values are broadcast and not repeated.
+// attentionBody computes scores [B, H, S, L]. In the two products, the heads that share keys have a separate dimension,
+// so that keys and values are broadcast instead of repeated.
 func attentionBody(b *body, s Site) []*onnx.Value {
 	attrs := Read[Attention](s.Attributes)
 	a := &attentionBuilder{body: b, axis: 2}
@@ -55,7 +55,7 @@ func attentionBody(b *body, s Site) []*onnx.Value {
 	if seen != nil {
 		scores = b.call("masked", "Where", seen, scores, lowest)
 	}
-	if exists != nil { // what lies behind may be no number, which 0 times is not 0
+	if exists != nil { // rows past the end may be NaN, and 0 * NaN is not 0
 		column := b.call("exists_column", "Unsqueeze", b.call("exists_row", "Squeeze", exists, b.integers("row", 2)),
 			b.integers("last", -1))
 		allValues = b.call("values", "Where", column, allValues, b.number("zero", 0))
@@ -71,20 +71,20 @@ func attentionBody(b *body, s Site) []*onnx.Value {
 // attentionBuilder builds the definition of Attention. Sizes are vectors of one int64.
 type attentionBuilder struct {
 	*body
-	axis            int64       // of the heads that share keys, where they have one
+	axis            int64       // the dimension of the heads that share keys, when separate
 	keys, queries   *onnx.Value // N and S
-	length          *onnx.Value // L of each sequence; nil: it is longest
+	length          *onnx.Value // L of each sequence; nil if all equal longest
 	longest         *onnx.Value // the greatest L
-	parted, unified *onnx.Value // shapes with the heads in two dimensions, and in the first of the two
+	parted, unified *onnx.Value // shapes with the heads in two dimensions, and in one
 }
 
-// size is dimension axis of v.
+// size returns dimension axis of v.
 func (a *attentionBuilder) size(name string, v *onnx.Value, axis int64) *onnx.Value {
 	return a.op(name, "Gather", []*onnx.Value{a.call(name+"_shape", "Shape", v), a.integers("axis", axis)},
 		onnx.IntAttr("axis", 0))
 }
 
-// byHeads is v in the layout bnsh.
+// byHeads returns v in the layout bnsh.
 func (a *attentionBuilder) byHeads(name string, v *onnx.Value, layout string) *onnx.Value {
 	if layout == layoutBSNH {
 		return a.swapped(name, v)
@@ -92,12 +92,12 @@ func (a *attentionBuilder) byHeads(name string, v *onnx.Value, layout string) *o
 	return v
 }
 
-// swapped is v with heads and sequence exchanged.
+// swapped returns v with heads and sequence exchanged.
 func (a *attentionBuilder) swapped(name string, v *onnx.Value) *onnx.Value {
 	return a.op(name, "Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 }
 
-// joined is the Concat of values along an axis.
+// joined concatenates values along an axis.
 func (a *attentionBuilder) joined(name string, axis int64, values ...*onnx.Value) *onnx.Value {
 	return a.op(name, "Concat", values, onnx.IntAttr("axis", axis))
 }
@@ -107,23 +107,23 @@ func (a *attentionBuilder) first(name string, v, n *onnx.Value, axis int64) *onn
 	return a.call(name, "Slice", v, a.integers("start", 0), n, a.integers("axis", axis))
 }
 
-// greatest is the greatest element of a vector of integers.
+// greatest returns the greatest element of a vector of integers.
 func (a *attentionBuilder) greatest(name string, v *onnx.Value) *onnx.Value {
 	return a.op(name, "ReduceMax", []*onnx.Value{v}, onnx.IntAttr("keepdims", 0))
 }
 
-// numbers are 0, 1 and so on, up to and without n.
+// numbers returns 0, 1, ..., n-1.
 func (a *attentionBuilder) numbers(name string, n *onnx.Value) *onnx.Value {
 	zero, one := a.constant("zero", onnx.IntAttr("value_int", 0)), a.constant("one", onnx.IntAttr("value_int", 1))
 	return a.call(name, "Range", zero, a.call(name+"_end", "Squeeze", n, a.integers("front", 0)), one)
 }
 
-// perSequence is a vector of a number for each sequence, or one for all, as [B, 1, 1, 1].
+// perSequence reshapes a vector with one number for each sequence, or one for all, to [B, 1, 1, 1].
 func (a *attentionBuilder) perSequence(name string, v *onnx.Value) *onnx.Value {
 	return a.call(name, "Unsqueeze", v, a.integers("behind", 1, 2, 3))
 }
 
-// rows says which rows of the buffers, with the new ones behind them, come to lie in the buffers: [B, 1, M, 1].
+// rows returns the source of each row of the updated buffers, as an index into [buffer, new rows]: [B, 1, M, 1].
 func (a *attentionBuilder) rows() *onnx.Value {
 	room := a.size("room", a.in[AttentionPastKey], 2)
 	all := a.call("row", "Unsqueeze", a.numbers("row_numbers", room), a.integers("last", -1))
@@ -134,14 +134,14 @@ func (a *attentionBuilder) rows() *onnx.Value {
 	return a.call("row_taken", "Where", isNew, moved, all)
 }
 
-// overwritten is the buffer past with the rows of v that belong there.
+// overwritten returns the buffer past with the rows of v written at their places.
 func (a *attentionBuilder) overwritten(name string, past, v, at *onnx.Value) *onnx.Value {
 	index := a.call(name+"_rows", "Expand", at, a.call(name+"_shape", "Shape", past))
 	return a.op(name, "GatherElements", []*onnx.Value{a.joined(name+"_and_new", 2, past, v), index},
 		onnx.IntAttr("axis", 2))
 }
 
-// split makes the shapes with heads in one and in two dimensions. Zeros in them copy a dimension, so that it may be 0.
+// split makes the shapes with heads in one and in two dimensions. A 0 in them copies a dimension, which may then be 0.
 func (a *attentionBuilder) split(heads, keyHeads *onnx.Value) {
 	group := a.call("group", "Div", heads, keyHeads)
 	one, two := keyHeads, group
@@ -153,7 +153,7 @@ func (a *attentionBuilder) split(heads, keyHeads *onnx.Value) {
 	a.unified = a.joined("unified", 0, copied, heads, a.integers("whole", 1), last)
 }
 
-// product multiplies the matrices of v, of H heads, with those of w, of Hk heads.
+// product multiplies the matrices of v, with H heads, by the matrices of w, with Hk heads.
 func (a *attentionBuilder) product(name string, v, w *onnx.Value) *onnx.Value {
 	between := a.integers("between", 2)
 	v = a.call(name+"_parted", "Reshape", a.call(name+"_left", "Unsqueeze", v, between), a.parted)
@@ -161,8 +161,7 @@ func (a *attentionBuilder) product(name string, v, w *onnx.Value) *onnx.Value {
 	return a.call(name, "Squeeze", a.call(name+"_unified", "Reshape", y, a.unified), between)
 }
 
-// masks returns which keys there are, [B, 1, 1, L], nil where it is all of them, and which a query sees, nil where it
-// is all of them.
+// masks returns which keys exist, [B, 1, 1, L], and which keys a query sees. Each is nil if it is all keys.
 func (a *attentionBuilder) masks(s Site) (exists, seen *onnx.Value) {
 	attrs := Read[Attention](s.Attributes)
 	and := func(name string, v, w *onnx.Value) *onnx.Value {
@@ -193,8 +192,8 @@ func (a *attentionBuilder) masks(s Site) (exists, seen *onnx.Value) {
 	if s.has(AttentionKeyValid) {
 		used := a.first("key_valid_used", a.in[AttentionKeyValid], a.longest, 1)
 		if causal || window {
-			// A mask of one key would be broadcast to all of them. The kernels refuse it, and nodes that count
-			// positions by its length mean something else. So this Reshape fails.
+			// A mask of one key would be broadcast to all keys. The kernels refuse it, and nodes that count positions
+			// by its length mean something else. So this Reshape fails.
 			used = a.call("key_valid_of_all", "Reshape", used, a.joined("key_valid_dims", 0, a.integers("copied", 0),
 				a.longest))
 		}
@@ -204,7 +203,7 @@ func (a *attentionBuilder) masks(s Site) (exists, seen *onnx.Value) {
 	return exists, seen
 }
 
-// softmax makes probabilities of scores, of which those that are minus infinity count for nothing.
+// softmax returns the probabilities of scores. A score of minus infinity counts as absent.
 func (a *attentionBuilder) softmax(s Site, scores, exists *onnx.Value) *onnx.Value {
 	last, keep := a.integers("last", -1), onnx.IntAttr("keepdims", 1)
 	var most *onnx.Value

@@ -1,21 +1,20 @@
 package fused
 
-// attentionForm is a way to use Attention: what its attributes are, where they are not the plainest, and which inputs
-// there are.
+// attentionForm is a way to use Attention: its attributes, with the plainest as zero values, and its inputs.
 type attentionForm struct {
 	causal, window, softcap, mean, cyclic bool
-	layouts                               string // of q, k, v and y; empty: all bnsh
+	layouts                               string // of q, k, v and y; "" means all bnsh
 	batch, heads, keyHeads                int64
 	queries, keys                         int64 // S and N
 	width, valueWidth                     int64
-	past                                  int64 // P, or M with lengths; -1: no cache
-	lengths                               int64 // of past_length; 0: none
+	past                                  int64 // P, or M if lengths > 0; -1: no cache
+	lengths                               int64 // elements of past_length; 0: not given
 	valid, sink                           bool
 	bias                                  []int64
 }
 
-// attentionForms has every attribute and every input, groups of 1 to 7 heads, steps of one token and prompts of
-// several blocks.
+// attentionForms covers every attribute and every input, groups of 1 to 7 heads, decode steps, and prompts of several
+// blocks.
 var attentionForms = []attentionForm{
 	{batch: 2, heads: 2, keyHeads: 2, queries: 3, keys: 5, width: 10, valueWidth: 10, past: -1},
 	{causal: true, batch: 2, heads: 6, keyHeads: 2, queries: 1, keys: 1, width: 16, valueWidth: 16, past: 20,

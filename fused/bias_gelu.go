@@ -2,7 +2,7 @@ package fused
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// biasGELU is the GELU of a sum with a bias: what lies between the two products of an encoder's MLP.
+// biasGELU adds a bias and applies GELU, as between the two products of an encoder's MLP.
 var biasGELU = &Op{
 	Name:    "BiasGELU",
 	Summary: "A bias and the GELU of the sum, exact, by tanh or by a sigmoid.",

@@ -10,13 +10,13 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Bounds are the numbers that an attribute takes: Least to Most, and of an int only the multiples of Multiple, if that
-// is not 0. If Only has numbers, these are the only ones.
+// Bounds are the numbers that an attribute takes: Least to Most. If Multiple is not 0, an int must be a multiple of it.
+// If Only is not empty, it lists the allowed numbers.
 type Bounds struct {
 	Least, Most float64
 	Multiple    int64
 	Only        []float64
-	// Note is what a message adds in parentheses.
+	// Note is added to messages in parentheses.
 	Note string
 }
 
@@ -27,13 +27,13 @@ var (
 	notNegative = Bounds{Least: 0, Most: math.MaxFloat32}
 )
 
-// atLeast is the bounds of an int without an upper bound.
+// atLeast returns the bounds of an int without an upper bound.
 func atLeast(n float64) Bounds { return Bounds{Least: n, Most: math.MaxInt64} }
 
-// size is the bounds of a dimension of weights: a multiple of n whose products do not overflow.
+// size returns the bounds of a dimension of weights: a multiple of n whose products do not overflow.
 func size(n int64) Bounds { return Bounds{Least: float64(n), Most: math.MaxInt32, Multiple: n} }
 
-// only is the bounds of an attribute that has few values.
+// only returns the bounds of an attribute that has few values.
 func only(numbers ...float64) Bounds { return Bounds{Only: numbers} }
 
 // Flag reports whether the numbers of an int are 0 and 1.
@@ -95,7 +95,7 @@ func (b Bounds) numbers() string {
 	return from("a number")
 }
 
-// anyOf joins words as a sentence does: a, b or c.
+// anyOf joins words as in a sentence: a, b or c.
 func anyOf(words []string) string {
 	n := len(words) - 1
 	if n < 1 {
@@ -104,14 +104,14 @@ func anyOf(words []string) string {
 	return strings.Join(words[:n], ", ") + " or " + words[n]
 }
 
-// Rule limits an attribute more than its declaration does. With names a string attribute: the rule holds if that is one
-// of Is, or, with Not, if it is another one. A rule without With always holds.
+// Rule limits an attribute further than its declaration does. With names a string attribute: the rule applies if its
+// value is in Is, or, with Not, if it is not. A rule without With always applies.
 type Rule struct {
 	Attribute string
-	// Bounds are the numbers, or Values the strings, that the attribute then takes.
+	// The attribute must be within Bounds, or in Values if it is a string.
 	Bounds Bounds
 	Values []string
-	// AtMost, where it is not empty, names an int attribute that this one is not greater than.
+	// AtMost, if not empty, names an int attribute that Attribute must not exceed.
 	AtMost string
 
 	With string
@@ -119,7 +119,7 @@ type Rule struct {
 	Not  bool
 }
 
-// Holds reports whether the rule holds for a value of With.
+// Holds reports whether the rule applies for a value of With.
 func (r Rule) Holds(value string) bool { return slices.Contains(r.Is, value) != r.Not }
 
 // Expected completes "it must be".
@@ -144,7 +144,7 @@ func (r Rule) takes(s Site, a *onnx.Attribute) bool {
 	return r.Bounds.Takes(numberOf(a))
 }
 
-// numberOf is the number of an int or a float.
+// numberOf returns the value of an int or a float.
 func numberOf(a *onnx.Attribute) float64 {
 	if a.Type == onnx.AttrInt {
 		return float64(a.Int)
@@ -152,7 +152,7 @@ func numberOf(a *onnx.Attribute) float64 {
 	return float64(a.Float)
 }
 
-// valueOf is the value of an attribute as messages have it.
+// valueOf formats the value of an attribute for messages.
 func valueOf(a *onnx.Attribute) string {
 	switch a.Type {
 	case onnx.AttrString:
@@ -163,7 +163,7 @@ func valueOf(a *onnx.Attribute) string {
 	return fmt.Sprint(a.Float)
 }
 
-// checkAttributes errs unless the attributes are those that the op declares, with values that it takes.
+// checkAttributes errs unless attrs are the attributes that the op declares, with values that it takes.
 func (o *Op) checkAttributes(attrs []*onnx.Attribute) error {
 	if err := o.checkKinds(attrs); err != nil {
 		return err
@@ -177,8 +177,8 @@ func (o *Op) checkAttributes(attrs []*onnx.Attribute) error {
 	return o.checkRules(s)
 }
 
-// checkKinds errs unless the attributes are those that the op declares, of their types; strings must have a value that
-// is listed.
+// checkKinds errs unless attrs are the attributes that the op declares, with their types and, for strings, a declared
+// value.
 func (o *Op) checkKinds(attrs []*onnx.Attribute) error {
 	have := map[string]*onnx.Attribute{}
 	for _, a := range attrs {
@@ -204,7 +204,7 @@ func (o *Op) checkKinds(attrs []*onnx.Attribute) error {
 	return nil
 }
 
-// checkRules errs unless the attributes go together.
+// checkRules errs if an attribute breaks a rule.
 func (o *Op) checkRules(s Site) error {
 	for _, r := range o.Rules {
 		a, with := s.Attr(r.Attribute), ""
@@ -223,7 +223,7 @@ func (o *Op) checkRules(s Site) error {
 	return nil
 }
 
-// place returns the place of an attribute in the declaration.
+// place returns the index of an attribute in the declaration, or -1.
 func (o *Op) place(attribute string) int {
 	return slices.IndexFunc(o.Attributes, func(a AttributeSpec) bool { return a.Name == attribute })
 }

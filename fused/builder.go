@@ -6,33 +6,33 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Versions of the standard in which the ops that bodies use changed their form.
+// Opsets in which the ops that bodies use changed.
 const (
 	castLikeOpset   = 15 // CastLike appears
 	scanBFloatOpset = 16 // Scan takes bfloat16
 	layerNormOpset  = 17 // LayerNormalization appears
 	reduceAxesOpset = 18 // ReduceMean takes its axes as an input
-	splitPartsOpset = 18 // Split demands num_outputs where no sizes are given
+	splitPartsOpset = 18 // Split demands num_outputs if no sizes are given
 )
 
 // body builds the nodes of a definition.
 type body struct {
-	root *onnx.Graph // the function's
+	root *onnx.Graph // the function's graph
 	g    *onnx.Graph // where nodes are added: root or a subgraph
 	site Site
 	in   []*onnx.Value
-	// known has what stands for INT attributes that the op does not have by these names.
+	// known maps names of INT attributes that the op itself does not have to their values.
 	known map[string]*onnx.Value
 }
 
-// within is b, adding nodes to a subgraph.
+// within returns a copy of b that adds nodes to a subgraph.
 func (b *body) within(g *onnx.Graph) *body {
 	c := *b
 	c.g = g
 	return &c
 }
 
-// op adds a node with one output called name (made unique).
+// op adds a node and returns its one output, called name (made unique).
 func (b *body) op(name, opType string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Value {
 	v := b.g.NewValue(name)
 	b.g.AddNode(opType, inputs, []*onnx.Value{v}, attrs...)
@@ -44,25 +44,25 @@ func (b *body) call(name, opType string, inputs ...*onnx.Value) *onnx.Value {
 	return b.op(name, opType, inputs)
 }
 
-// constant adds a Constant node, to the function's graph: subgraphs see it there, and runtimes that bind attribute
-// references in the outermost graph alone find it.
+// constant adds a Constant node to the function's graph. Subgraphs see it there, and some runtimes bind attribute
+// references only in the outermost graph.
 func (b *body) constant(name string, value *onnx.Attribute) *onnx.Value {
 	v := b.root.NewValue(name)
 	b.root.AddNode("Constant", nil, []*onnx.Value{v}, value)
 	return v
 }
 
-// number is a float32 scalar.
+// number adds a float32 scalar.
 func (b *body) number(name string, v float32) *onnx.Value {
 	return b.constant(name, onnx.FloatAttr("value_float", v))
 }
 
-// attribute is the node's FLOAT attribute as a float32 scalar.
+// attribute reads the node's FLOAT attribute as a float32 scalar.
 func (b *body) attribute(name string) *onnx.Value {
 	return b.constant(name, onnx.RefAttr("value_float", onnx.AttrFloat, name))
 }
 
-// intAttribute is the node's INT attribute as a vector of one int64.
+// intAttribute reads the node's INT attribute as a vector of one int64.
 func (b *body) intAttribute(name string) *onnx.Value {
 	if v := b.known[name]; v != nil {
 		return v
@@ -71,8 +71,8 @@ func (b *body) intAttribute(name string) *onnx.Value {
 	return b.call(name+"_vector", "Unsqueeze", scalar, b.integers("front", 0))
 }
 
-// float32 casts v to float32; it is written for every type, so that one body serves all (runtimes drop casts that
-// change nothing).
+// float32 casts v to float32, whatever its type, so that one body serves all types. Runtimes drop casts that change
+// nothing.
 func (b *body) float32(name string, v *onnx.Value) *onnx.Value {
 	return b.op(name, "Cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(onnx.Float)))
 }
@@ -85,7 +85,7 @@ func (b *body) round(name string, v *onnx.Value, i int) *onnx.Value {
 	return b.call(name, "CastLike", v, b.in[i])
 }
 
-// rounded is v rounded to the type of input i and back in float32.
+// rounded rounds v to the type of input i and returns it in float32.
 func (b *body) rounded(name string, v *onnx.Value, i int) *onnx.Value {
 	return b.float32(name+"_32", b.round(name, v, i))
 }
@@ -118,8 +118,8 @@ func (b *body) integers(name string, values ...int64) *onnx.Value {
 	return b.constant(name, onnx.IntsAttr("value_ints", values))
 }
 
-// slice takes every step-th element of v along the last axis, from start (nil: the first) up to and without end (nil:
-// to the last).
+// slice takes every step-th element of v along the last axis, from start (nil: the first) until before end (nil: the
+// last is included).
 func (b *body) slice(name string, v, start, end *onnx.Value, step int64) *onnx.Value {
 	if start == nil {
 		start = b.integers("start", 0)

@@ -2,13 +2,13 @@ package fused
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
-// CachedOp is a fused op with caches. It says which inputs they are; the presents are the outputs after the first, in
-// the order of the pasts.
+// CachedOp describes the inputs of a fused op with caches. The outputs after the first are the presents, in the order
+// of Pasts.
 type CachedOp struct {
 	Name   string
 	Pasts  []int
-	Valid  int // which keys exist
-	Length int // how many tokens are in buffers
+	Valid  int // the input that marks which keys exist
+	Length int // the input with the number of tokens in the buffers
 }
 
 // CachedOps lists the ops with caches.
@@ -18,10 +18,10 @@ var CachedOps = []*CachedOp{
 	{LatentAttentionName, []int{LatentAttentionPast}, LatentAttentionKeyValid, LatentAttentionPastLength},
 }
 
-// Input is the name of an input.
+// Input returns the name of input i.
 func (op *CachedOp) Input(i int) string { return Lookup(op.Name).Inputs[i].Name }
 
-// CachedOpOf returns the op of a node that has a cache, nil for another node.
+// CachedOpOf returns the op of a node with a cache, or nil if the node has none.
 func CachedOpOf(n *onnx.Node) *CachedOp {
 	for _, op := range CachedOps {
 		if n.Domain == Domain && n.OpType == op.Name && n.Input(op.Pasts[0]) != nil {

@@ -9,7 +9,7 @@ var ops = []*Op{rmsNorm, addRMSNorm, gatedRMSNorm, glu, rotaryEmbedding, normRot
 // Ops lists the fused ops in the order of the documentation.
 func Ops() []*Op { return slices.Clone(ops) }
 
-// Lookup returns the op of a name, nil when there is none.
+// Lookup returns the op with a name, or nil if there is none.
 func Lookup(name string) *Op {
 	for _, o := range ops {
 		if o.Name == name {
@@ -19,14 +19,14 @@ func Lookup(name string) *Op {
 	return nil
 }
 
-// Family is a group of ops whose kernels are asked for by one id, such as cpu_fused_rmsnorm.
+// Family is a group of ops whose kernels are selected by one id, such as cpu_fused_rmsnorm.
 type Family struct {
 	// Name ends the ids: rmsnorm.
 	Name string
-	// Summary says in a few words what the kernels fuse.
+	// Summary describes in a few words what the kernels fuse.
 	Summary string
-	// Stored says that its ops hold weights as they were stored: they are written when weights are put into a graph,
-	// not found in a model.
+	// Stored reports that the ops keep weights in their stored format. Such ops are written when weights are put into
+	// a graph, and are not found in a model.
 	Stored bool
 }
 

@@ -4,7 +4,7 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 
 const activationNone = "none"
 
-// causalConv is the short convolution that stands before linear attention and state-space layers.
+// causalConv is the short convolution before linear attention and state-space layers.
 var causalConv = &Op{
 	Name: "CausalConv",
 	Summary: "Depthwise convolution along time that sees no later token, with the tokens that it keeps for the next " +
@@ -36,7 +36,7 @@ var causalConv = &Op{
 	Where: []Relation{{"1 <= W", "a weight of at least one number"}, {"W-1 <= L", "a past of at least W - 1 tokens"}},
 	examples: func(Site) [][][]int64 {
 		var list [][][]int64
-		// One token, fewer and more than the convolution reads, more than a vector, and none.
+		// One token, fewer and more tokens than the convolution reads, more than a vector, and no token.
 		for _, x := range [][]int64{{2, 19, 1}, {1, 5, 2}, {2, 3, 5}, {2, 7, 70}, {1, 2, 0}} {
 			b, c := x[0], x[1]
 			list = append(list, [][]int64{x, {c, 1, 4}, {c}}, [][]int64{x, {c, 1, 4}, {c}, {b, c, 3}},
@@ -51,7 +51,7 @@ var causalConv = &Op{
 	define: causalConvBody,
 }
 
-// causalConvBody multiplies windows of tokens with the weights: the standard's Conv has its number of groups as an
+// causalConvBody multiplies windows of tokens by the weights. The standard's Conv needs its number of groups as an
 // attribute, which a definition for any number of channels does not know.
 func causalConvBody(b *body, s Site) []*onnx.Value {
 	a := &attentionBuilder{body: b}
@@ -69,7 +69,7 @@ func causalConvBody(b *body, s Site) []*onnx.Value {
 	all := a.joined("all", 2, past, x)
 	length := b.call("length", "Add", kept, a.size("tokens", x, 2))
 	first := b.call("first", "Sub", kept, before)
-	// places[t][j] is that of what weight j meets at token t.
+	// places[t][j] is the index of the token that weight j multiplies for output t.
 	starts := b.counted("starts", first, b.call("last", "Sub", length, before))
 	places := b.call("places", "Add", b.call("starts_column", "Unsqueeze", starts, one),
 		b.counted("offsets", b.integers("zero", 0), width))
@@ -88,7 +88,7 @@ func causalConvBody(b *body, s Site) []*onnx.Value {
 	return []*onnx.Value{b.round("Y", z, CausalConvX), present}
 }
 
-// counted counts from begin to end - 1; both are vectors of one.
+// counted returns begin, ..., end-1; both are vectors of one.
 func (b *body) counted(name string, begin, end *onnx.Value) *onnx.Value {
 	scalar := func(v *onnx.Value) *onnx.Value { return b.call(v.Name+"_scalar", "Squeeze", v) }
 	return b.call(name, "Range", scalar(begin), scalar(end), b.constant("one", onnx.IntAttr("value_int", 1)))

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// sizes is what the shapes of a site's inputs say: sizes of symbols, and dimensions of spreads, -1 where not known.
+// sizes holds what the shapes of a site's inputs determine: sizes of symbols and dimensions of spreads, -1 if unknown.
 type sizes struct {
 	op     *Op
 	site   Site
-	equal  func(a, b int64) int64 // what two sizes are that must be equal
+	equal  func(a, b int64) int64 // merges two sizes that must be equal
 	known  map[string]int64
 	spread map[string][]int64
-	strict bool // sizes that differ are an error, and are not taken
+	strict bool // sizes that differ are an error and are not kept
 	differ bool
 }
 
-// checkShapes errs unless the shapes of the inputs are as declared, as far as they are known.
+// checkShapes errs if a known shape of an input is not as declared.
 func (o *Op) checkShapes(s Site) error {
 	z := &sizes{op: o, site: s, known: map[string]int64{}, spread: map[string][]int64{}, strict: true}
 	z.equal = func(a, b int64) int64 {
@@ -30,10 +30,10 @@ func (o *Op) checkShapes(s Site) error {
 			return fmt.Errorf("mojo.%s takes %s", o.Name, r.Doc)
 		}
 	}
-	for range 2 { // a size may follow from inputs after the one that has it
+	for range 2 { // a size may follow from a later input
 		for i, p := range o.Inputs {
 			if !z.match(p.Dims, s.dims(i)) {
-				if err := z.related(i); err != nil { // what a relation says is nearer to the fault
+				if err := z.related(i); err != nil { // a broken relation explains more
 					return err
 				}
 				return fmt.Errorf("mojo.%s takes %s %s: %s", o.Name, p.Name, z.expected(p.Dims), z.shapes(i))
@@ -43,7 +43,7 @@ func (o *Op) checkShapes(s Site) error {
 	return z.related(len(o.Inputs) - 1)
 }
 
-// related errs where a relation does not allow what is known of the inputs up to one.
+// related errs if a relation is broken by the known sizes of the inputs up to last.
 func (z *sizes) related(last int) error {
 	for _, r := range z.op.Where {
 		if !z.holds(r) {
@@ -55,7 +55,7 @@ func (z *sizes) related(last int) error {
 	return nil
 }
 
-// shapes lists the known shapes of the inputs up to one.
+// shapes lists the known shapes of the inputs up to last, backwards.
 func (z *sizes) shapes(last int) string {
 	var words []string
 	for i := last; i >= 0; i-- {
@@ -66,8 +66,8 @@ func (z *sizes) shapes(last int) string {
 	return strings.Join(words, ", ")
 }
 
-// OutputShapes returns the shapes of the outputs at a site, as far as those of the inputs tell: nil for an unknown
-// rank, -1 for an unknown dimension. equal is called with dimensions that must be equal, and returns what they are.
+// OutputShapes returns the shapes of the outputs at a site, as far as they follow from the inputs: nil for an unknown
+// rank, -1 for an unknown dimension. equal merges two dimensions that must be equal.
 func (o *Op) OutputShapes(s Site, equal func(a, b int64) int64) [][]int64 {
 	z := &sizes{op: o, site: s, equal: equal, known: map[string]int64{}, spread: map[string][]int64{}}
 	for i, p := range o.Inputs {
@@ -80,7 +80,7 @@ func (o *Op) OutputShapes(s Site, equal func(a, b int64) int64) [][]int64 {
 	return shapes
 }
 
-// choose returns the alternatives of a text that the site leaves.
+// choose returns the alternatives of a shape that are possible at the site.
 func (z *sizes) choose(text Shape) []string {
 	selector, list := text.Alternatives()
 	at := -1
@@ -98,19 +98,19 @@ func (z *sizes) choose(text Shape) []string {
 	return list
 }
 
-// input is the number of an input, -1 if there is none of the name.
+// input returns the index of an input, or -1 if no input has the name.
 func (o *Op) input(name string) int {
 	return slices.IndexFunc(o.Inputs, func(p Param) bool { return p.Name == name })
 }
 
-// match takes note of what a shape says, and reports whether it is one of the alternatives.
+// match records the sizes of a shape and reports whether the shape fits one of the alternatives.
 func (z *sizes) match(want Shape, shape []int64) bool {
 	if shape == nil {
 		return true
 	}
 	list := z.choose(want)
 	if len(list) > 1 && !z.strict {
-		return true // either may be meant
+		return true // it is unknown which one is meant
 	}
 	for _, text := range list {
 		known, spread := maps.Clone(z.known), maps.Clone(z.spread)
@@ -127,7 +127,7 @@ func (z *sizes) match(want Shape, shape []int64) bool {
 
 // fit is match for one alternative.
 func (z *sizes) fit(want []dim, shape []int64) bool {
-	// The words take a dimension each, but for a spread, which takes what is left.
+	// Each word takes one dimension, except a spread, which takes the remaining ones.
 	takes, rest, free := make([]int, len(want)), len(shape), -1
 	for i, d := range want {
 		takes[i] = 1
@@ -216,7 +216,7 @@ func (z *sizes) fitSize(d dim, size int64) bool {
 	return true
 }
 
-// size evaluates a size, -1 if it is not known.
+// size evaluates a size. It returns -1 if the size is unknown.
 func (z *sizes) size(e *sizeOf) int64 {
 	if size, ok := z.value(e); ok {
 		return max(size, -1)
@@ -224,7 +224,7 @@ func (z *sizes) size(e *sizeOf) int64 {
 	return -1
 }
 
-// value is size for parts of a size, which may be less than 0.
+// value evaluates a part of a size, which may be negative, and reports whether it is known.
 func (z *sizes) value(e *sizeOf) (int64, bool) {
 	switch {
 	case e.operator == 0 && e.name == "":
@@ -278,13 +278,13 @@ func (z *sizes) named(name string) (int64, bool) {
 	return 0, true
 }
 
-// has reports whether a symbol alone is a dimension.
+// has reports whether a dimension is exactly the symbol.
 func (s Shape) has(symbol string) bool {
 	_, list := s.Alternatives()
 	return slices.ContainsFunc(list, func(text string) bool { return slices.Contains(strings.Fields(text), symbol) })
 }
 
-// make returns the shape that the sizes give.
+// make returns a shape with its sizes filled in.
 func (z *sizes) make(want Shape) []int64 {
 	var shape []int64
 	for _, d := range parseDims(z.choose(want)[0]) {
@@ -301,15 +301,15 @@ func (z *sizes) make(want Shape) []int64 {
 	return shape
 }
 
-// Relation is what holds between sizes: "Hk divides H", "R <= D", "#T = #A" (the products of two spreads); or between
-// inputs that may be left out: "past_key iff past_value", "past_length needs past_key". It may end in "if a=v" or
-// "unless a=v", a being a string attribute, or in "if a", an input that may be left out.
+// Relation is a condition on sizes: "Hk divides H", "R <= D", "#T = #A" (the products of two spreads); or on optional
+// inputs: "past_key iff past_value", "past_length needs past_key". It may end in "if a=v" or "unless a=v", where a is a
+// string attribute, or in "if a", where a is an optional input.
 type Relation struct {
 	Text string
 	Doc  string // completes "takes"
 }
 
-// parts splits a relation at its operator, if it holds at the site; else the operator is empty.
+// parts splits a relation at its operator. If the relation does not apply at the site, the operator is empty.
 func (z *sizes) parts(r Relation) (left, operator, right string) {
 	words := strings.Fields(r.Text)
 	if len(words) == 5 {
@@ -322,7 +322,7 @@ func (z *sizes) parts(r Relation) (left, operator, right string) {
 	return words[0], words[1], words[2]
 }
 
-// given reports whether a relation allows the inputs that there are.
+// given reports whether a relation allows the given inputs.
 func (z *sizes) given(r Relation) bool {
 	left, operator, right := z.parts(r)
 	if operator != "iff" && operator != "needs" {
@@ -351,7 +351,7 @@ func (z *sizes) holds(r Relation) bool {
 	return a == b
 }
 
-// expected writes a shape, and what is known of it.
+// expected formats a shape and its known sizes.
 func (z *sizes) expected(want Shape) string {
 	var words []string
 	verb := "of shape"
@@ -378,7 +378,7 @@ func (z *sizes) expected(want Shape) string {
 	return verb + " " + strings.Join(words, ", or ")
 }
 
-// SameShape lists the inputs that must have one shape, without broadcasting; nil if there are none.
+// SameShape lists the inputs that must have one shape, without broadcasting. It returns nil if there are none.
 func (o *Op) SameShape() []int {
 	var list []int
 	for i, p := range o.Inputs {
@@ -392,7 +392,7 @@ func (o *Op) SameShape() []int {
 	return list
 }
 
-// Spread lists the inputs whose dimensions broadcast to the first one's, except in their last dimension.
+// Spread lists the inputs that broadcast to the first input, except in their last dimension.
 func (o *Op) Spread() []int {
 	var list []int
 	for i, p := range o.Inputs {

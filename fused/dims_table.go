@@ -7,44 +7,45 @@ import (
 	"strings"
 )
 
-// ShapeTable is the shapes of an op as numbers, which the C++ kernels match tensors against.
+// ShapeTable encodes the shapes of an op as numbers. The C++ kernels match tensors against it.
 type ShapeTable struct {
-	// Sizes are all sizes that the shapes speak of. The first Fields of them are the symbols and what Let says.
+	// Sizes are all sizes in the shapes. The first Fields of them are the symbols and the names in Let.
 	Sizes  []SizeEntry
 	Fields int
-	// Inputs, Outputs and Where are those of the op.
+	// Inputs, Outputs and Where encode the op's fields.
 	Inputs, Outputs []ShapeEntry
 	Where           []RelationEntry
 }
 
-// SizeEntry is a size. Kind is 's' for a symbol, 'p' for the product of a spread, 'l' for what Let says, 'a' for an
-// attribute, 'n' for a number, '?' for what nothing tells, '=' for another size, or an operator.
+// SizeEntry is a size. Kind is 's' for a symbol, 'p' for the product of a spread, 'l' for a name in Let, 'a' for an
+// attribute, 'n' for a number, '?' for an unknown size, '=' for another size, or an operator.
 type SizeEntry struct {
 	Text string
 	Kind byte
-	// Left and Right are the sizes that an operator makes one of. Left is the size that '=' stands for, the number of
-	// an attribute, or what selects among the Number sizes from Right on.
+	// Left and Right are an operator's operands. Otherwise Left is the size that '=' refers to, the index of an
+	// attribute, or the selector among the Number sizes from Right on.
 	Left, Right int
-	// Number is a number, or the inputs that a symbol is a dimension of, a bit for each.
+	// Number is a number, or a bit for each input that a symbol is a dimension of.
 	Number int64
 }
 
-// ShapeEntry is a shape: Selector is the number of an attribute, -2 - n for the input n, and -1 for none.
+// ShapeEntry is a shape. Selector is the index of an attribute, -2 - n for input n, or -1 if nothing selects.
 type ShapeEntry struct {
 	Selector     int
 	Alternatives [][]DimEntry
 }
 
-// DimEntry is a word of a shape. Size is the number of a size, of a spread its product; From of the size where a spread
-// begins, -1 for none.
+// DimEntry is a word of a shape. Size is the index of its size, or of a spread's product. From is the index of the size
+// at which a spread begins, or -1.
 type DimEntry struct {
 	Size                int
 	Spread, Wide, Least bool
 	From                int
 }
 
-// RelationEntry is a relation: Kind is 'd' for divides, '<' for <=, '=' for sizes, 'i' for iff and 'n' for needs, whose
-// Left and Right are inputs. It holds where the choice of Selector is Value, or is not with Unless.
+// RelationEntry is a relation. Kind is 'd' for divides, '<' for <=, '=' for equal sizes, 'i' for iff or 'n' for needs.
+// Left and Right are sizes, or inputs for iff and needs. The relation applies if Selector has the value Value, or, with
+// Unless, if it has another one.
 type RelationEntry struct {
 	Relation
 	Kind                         byte
@@ -59,7 +60,7 @@ type tabler struct {
 	known map[string]int
 }
 
-// ShapeTable returns the shapes of the op as numbers. It panics where a shape is not well-formed.
+// ShapeTable encodes the shapes of the op. It panics if a shape is not well-formed.
 func (o *Op) ShapeTable() ShapeTable {
 	t := &tabler{Op: o, known: map[string]int{}}
 	for _, p := range o.Inputs {
@@ -94,7 +95,7 @@ func (o *Op) ShapeTable() ShapeTable {
 	return t.ShapeTable
 }
 
-// symbols adds what a shape binds.
+// symbols adds the symbols that a shape binds.
 func (t *tabler) symbols(s Shape) {
 	_, list := s.Alternatives()
 	for _, text := range list {
@@ -117,7 +118,7 @@ func (t *tabler) symbols(s Shape) {
 	}
 }
 
-// binders has a bit for each input that a symbol alone is a dimension of.
+// binders sets a bit for each input with a dimension that is exactly the symbol.
 func (t *tabler) binders(name string, kind byte) (bits int64) {
 	if kind == 'p' {
 		name += "..."
@@ -137,7 +138,7 @@ func (t *tabler) add(text string, e SizeEntry) int {
 	return len(t.Sizes) - 1
 }
 
-// size returns the number of a size, which it adds if it is new.
+// size returns the index of a size. It adds a new size.
 func (t *tabler) size(e *sizeOf) int {
 	text := e.String()
 	if i, ok := t.known[text]; ok {
@@ -179,7 +180,7 @@ func (t *tabler) shape(s Shape) ShapeEntry {
 	return e
 }
 
-// selector is the number of what selects.
+// selector encodes the selector of a shape, as in ShapeEntry.
 func (t *tabler) selector(name string) int {
 	if name == "" {
 		return -1
@@ -208,7 +209,7 @@ func (t *tabler) relation(r Relation) RelationEntry {
 	return e
 }
 
-// String writes a size.
+// String formats a size.
 func (e *sizeOf) String() string {
 	switch {
 	case e.operator == 0 && e.name == "":

@@ -9,26 +9,26 @@ import (
 
 // Shape is the shape of an input or output as the catalogue writes it, a word for each dimension:
 //
-//	B Hk P+N D     symbols, attributes (in small letters) and numbers, and what + - * / and () make of them
+//	B Hk P+N D     symbols, attributes (in small letters) and numbers, combined with + - * / and ()
 //	max(H,Hk)      the greater of two sizes
 //	A... D         any number of dimensions before one
-//	A...[axis]     those of A from axis on, which counts from the end
-//	~H ~A...       1 or H; dimensions that broadcast to A. Those at the front may be missing
+//	A...[axis]     the dimensions of A from axis on, which counts from the end
+//	~H ~A...       1 or H; dimensions that broadcast to A. Leading ones may be missing
 //	>=L            at least L
-//	?              what nothing tells
+//	?              an unknown size
 //	a: X | Y       X if the attribute a has the first of its values, Y if the second
 //	a?: X | Y      X if the input a is left out, Y if it is given
 //	X | Y          either
 //
-// A symbol stands for the dimension that is the symbol alone, in the first input that has it; for 0 if all such inputs
-// are left out. The Let of an op says what symbols are that follow from others.
+// The value of a symbol is the dimension that is exactly this symbol in the first input that has one, or 0 if all such
+// inputs are left out. An op's Let defines the symbols that follow from others.
 type Shape string
 
-// sizeOf is a size: a name or a number, or two sizes that an operator makes one of.
+// sizeOf is a size: a name, a number, or an operator with two operands.
 type sizeOf struct {
 	name        string
 	number      int64
-	operator    byte // 0 for a name, or a number if name is empty; ',' for the greater of both
+	operator    byte // 0 for a name, or a number if name is empty; ',' for the maximum
 	left, right *sizeOf
 }
 
@@ -41,19 +41,19 @@ type dim struct {
 	least  bool    // >=
 }
 
-// Alternatives parts "selector: X | Y".
+// Alternatives splits "selector: X | Y".
 func (s Shape) Alternatives() (selector string, list []string) {
 	c := remember(&choices, string(s), parseChoice)
 	return c.selector, c.list
 }
 
-// choice is a shape in its alternatives.
+// choice is a shape split into its alternatives.
 type choice struct {
 	selector string
 	list     []string
 }
 
-// What was parsed, by its text: the catalogue has few texts, which every site asks for again.
+// Parsed values by their text: the catalogue has few texts, and every site needs them again.
 var choices, words, numbers sync.Map
 
 func remember[T any](known *sync.Map, text string, parse func(string) T) T {
@@ -75,7 +75,7 @@ func parseChoice(text string) (c choice) {
 	return c
 }
 
-// parseDims parses the words of a shape, one of its alternatives.
+// parseDims parses the words of one alternative of a shape.
 func parseDims(text string) []dim { return remember(&words, text, newDims) }
 
 func newDims(text string) (list []dim) {
@@ -95,7 +95,7 @@ func newDims(text string) (list []dim) {
 	return list
 }
 
-// parseSize parses a size without spaces. It panics if that is none: the catalogue's tests parse all of them.
+// parseSize parses a size without spaces. It panics if text is not a size: the catalogue's tests parse all of them.
 func parseSize(text string) *sizeOf { return remember(&numbers, text, newSize) }
 
 func newSize(text string) *sizeOf {

@@ -4,7 +4,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// embedding is rows of a table that is stored as the weights of Linear are, so that both may share it.
+// embedding looks up rows of a table stored like the weights of Linear, so that both ops can share it.
 var embedding = &Op{
 	Name:       "Embedding",
 	Summary:    "Rows of a table whose elements lie in blocks of 4 or 8 bits; Linear takes the same table.",

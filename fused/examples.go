@@ -7,14 +7,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Form is one way to use an op: its attributes, and the shapes of its inputs, nil for one that is left out.
+// Form is one way to use an op: its attributes, and the shapes of its inputs, nil for an input that is left out.
 type Form struct {
 	Attributes []*onnx.Attribute
 	Dims       [][]int64
 }
 
-// Forms lists the ways to use the op that its kernels are tried in: what examples has shapes for among the products of
-// the attributes' grids.
+// Forms lists the ways to use the op that its kernels are tested with: the combinations of values in the attributes'
+// grids that examples returns shapes for.
 func (o *Op) Forms() []Form {
 	if o.forms != nil {
 		return o.forms()
@@ -36,10 +36,10 @@ func (o *Op) Forms() []Form {
 	return list
 }
 
-// Examples lists the forms that the op's kernels take in a combination of types, as sites of the opset.
+// Examples lists the forms that the op supports with a combination of types, as sites at the opset.
 func (o *Op) Examples(c Combination, opset int64) []Site { return o.sites(o.Forms(), c, opset) }
 
-// sites are those of forms that the op takes in a combination of types.
+// sites returns the forms that the op supports with a combination of types, as sites.
 func (o *Op) sites(forms []Form, c Combination, opset int64) []Site {
 	var sites []Site
 	for _, f := range forms {
@@ -58,7 +58,7 @@ func (o *Op) sites(forms []Form, c Combination, opset int64) []Site {
 	return sites
 }
 
-// grid is the attribute with each of the values that forms are made of.
+// grid returns the attribute with each value that forms use.
 func (a AttributeSpec) grid() []*onnx.Attribute {
 	values := a.Grid
 	if values == nil {

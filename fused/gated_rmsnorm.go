@@ -4,8 +4,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// gatedRMSNorm is RMSNorm with a SiLU gate: of linear attention, which gates the result, or of Mamba-2, which gates
-// what is normalised.
+// gatedRMSNorm is RMSNorm with a SiLU gate. Linear attention gates the result, Mamba-2 the input of the norm.
 var gatedRMSNorm = &Op{
 	Name:    "GatedRMSNorm",
 	Summary: "Root-mean-square layer normalisation, over groups of channels, with a SiLU gate before or after it.",
@@ -39,7 +38,7 @@ var gatedRMSNorm = &Op{
 		d, groups := exampleX[2], Read[GatedRMSNorm](s.Attributes).Groups
 		list := [][][]int64{{exampleX, exampleX, {groups, d / groups}}}
 		widths := [][]int64{exampleX, {3, 128}}
-		if groups == 1 { // a width for each form of the kernels, which groups change nothing of
+		if groups == 1 { // a width for each variant of the kernels; groups change nothing in them
 			widths = append(widths, []int64{2, 1, 3072}, []int64{2, 12288})
 		}
 		for _, x := range widths {
@@ -56,8 +55,8 @@ var gatedRMSNorm = &Op{
 	define: gatedBody,
 }
 
-// gatedTypes lists the types of X (T), gate (G) and scale (S). A scan leaves X in float32 where the gate is narrower;
-// with unequal types nothing is rounded before the result.
+// gatedTypes lists the types of X (T), gate (G) and scale (S). A scan leaves X in float32 when the gate is narrower.
+// With unequal types only the result is rounded.
 func gatedTypes() []Combination {
 	list := []Combination{{Types: map[string]onnx.DataType{"T": f32, "G": f32, "S": f32}}}
 	for _, g := range []onnx.DataType{f16, bf16} {
@@ -73,7 +72,7 @@ func gatedTypes() []Combination {
 
 func gatedBody(b *body, s Site) []*onnx.Value {
 	attrs := Read[GatedRMSNorm](s.Attributes)
-	const gate = 1 // the input whose type Y has
+	const gate = 1 // Y has the type of this input
 	first, after := attrs.GateFirst, attrs.ScaleAfterCast
 	rounded := func(name string, v *onnx.Value) *onnx.Value {
 		if after {

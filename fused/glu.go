@@ -9,7 +9,7 @@ import (
 // geluTanh is the formula of GELU's approximation by tanh.
 const geluTanh = "0.5 * g * (1 + tanh(sqrt(2/pi) * (g + 0.044715 * g^3)))"
 
-// glu is the gated linear unit's elementwise half: an activation of the gate times up.
+// glu is the elementwise half of a gated linear unit: the activated gate times up.
 var glu = &Op{
 	Name:    "GLU",
 	Summary: "Gated activation: SwiGLU, GeGLU and the clamped form of gpt-oss.",
@@ -41,7 +41,7 @@ var glu = &Op{
 	define:   gluBody,
 }
 
-// gateAttributes are those of a gate.
+// gateAttributes returns the attributes of a gate.
 func gateAttributes(activations []string) []AttributeSpec {
 	return []AttributeSpec{
 		{Name: "activation", Type: onnx.AttrString, Values: activations, Doc: "activation of the gate"},
@@ -54,10 +54,10 @@ func gateAttributes(activations []string) []AttributeSpec {
 	}
 }
 
-// alphaRule: no other activation has an alpha.
+// alphaRule allows an alpha other than 1 only for silu.
 var alphaRule = Rule{Attribute: "alpha", Bounds: only(1), With: "activation", Is: []string{"silu"}, Not: true}
 
-// gateOverload names what a definition has of a gate.
+// gateOverload names the part of an overload that depends on the gate.
 func gateOverload(s Site) string {
 	attrs := Read[GLU](s.Attributes)
 	name := attrs.Activation
@@ -70,8 +70,8 @@ func gateOverload(s Site) string {
 	return name
 }
 
-// gateTried reports whether the kernels of GLU and MoE are tried with a site's gate: plain ones, and clamped as in
-// gpt-oss.
+// gateTried reports whether the kernels of GLU and MoE are tested with a site's gate: plain gates, and the clamped gate
+// of gpt-oss.
 func gateTried(s Site) bool {
 	attrs := Read[GLU](s.Attributes)
 	alpha, limit, offset := attrs.Alpha, attrs.Limit, attrs.UpOffset
@@ -118,7 +118,7 @@ func (b *body) activated(s Site, g *onnx.Value) *onnx.Value {
 	return b.call("activated", "Relu", g)
 }
 
-// geluCurve is the erf or tanh of a GELU.
+// geluCurve returns the erf or tanh of a GELU.
 func (b *body) geluCurve(s Site, g *onnx.Value) *onnx.Value {
 	if Read[GLU](s.Attributes).Activation == "gelu" {
 		return b.call("erf", "Erf", b.call("ratio", "Div", g, b.number("sqrt_two", math.Sqrt2)))

@@ -4,7 +4,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// halfLinear is a product with weights of 16 bits, which are read as they lie.
+// halfLinear is a product with 16-bit weights, read in their stored layout.
 var halfLinear = &Op{
 	Name: "HalfLinear",
 	Summary: "A product with weights in float16 or bfloat16, which are read as they are stored, in either order, and " +
@@ -16,7 +16,7 @@ var halfLinear = &Op{
 	},
 	Source: "torch.nn.Linear stores [N, K] (out_in); exporters transpose it to [K, N] (in_out) for MatMul",
 	Family: linearFamily,
-	// A GPU multiplies such weights by itself.
+	// GPUs multiply such weights natively.
 	Devices: []Device{CPU},
 	Inputs: []Param{
 		{Name: "X", Type: "T", Dims: "A... K"},
@@ -32,7 +32,7 @@ var halfLinear = &Op{
 	define:   halfLinearBody,
 }
 
-// halfLinearTypes are those of X with weights of 16 bits.
+// halfLinearTypes lists the combinations with 16-bit weights.
 func halfLinearTypes() []Combination {
 	var list []Combination
 	for _, c := range independent("T", "V") {
@@ -43,7 +43,7 @@ func halfLinearTypes() []Combination {
 	return list
 }
 
-// halfLinearExamples have one row, rows of one tile of the kernels and rows of several, and sizes that fill no vector.
+// halfLinearExamples covers one row, one tile and several tiles of rows, and sizes that do not fill a vector.
 func halfLinearExamples(s Site) [][][]int64 {
 	var list [][][]int64
 	for _, x := range [][]int64{{70}, {2, 3, 70}, {19, 33}, {1, 1040}, {0, 8}, {3, 0}} {

@@ -20,8 +20,7 @@ var latentInputs = []Param{
 }
 
 // latentAttention is attention whose keys and values are linear maps of one narrow vector for each token, the latent.
-// Latents are what is kept of the past. A kernel may multiply with w before or after it attends: what is computed is
-// the same function.
+// The cache keeps latents. A kernel may multiply by w before or after attention: both compute the same function.
 var latentAttention = &Op{
 	Name:    LatentAttentionName,
 	Summary: "Attention whose keys and values are linear maps of a latent for each token; the cache keeps latents.",
@@ -65,7 +64,7 @@ var latentAttention = &Op{
 	define:   latentBody,
 }
 
-// latentOverload names what the body depends on.
+// latentOverload names the body's variant.
 func latentOverload(s Site) string {
 	attrs := Read[LatentAttention](s.Attributes)
 	name := "full"
@@ -88,7 +87,7 @@ func latentOverload(s Site) string {
 	return name + "_" + attrs.WLayout
 }
 
-// latentBody is the naive form: keys and values of all tokens, and attention to them.
+// latentBody builds the naive form: it expands the keys and values of all tokens and attends to them.
 func latentBody(b *body, s Site) []*onnx.Value {
 	attrs := Read[LatentAttention](s.Attributes)
 	attends := Site{Opset: s.Opset, Types: make([]onnx.DataType, AttentionSink+1), Attributes: Attention{
@@ -134,7 +133,7 @@ func latentBody(b *body, s Site) []*onnx.Value {
 	return []*onnx.Value{attentionBody(inner, attends)[0], present}
 }
 
-// latentBuilder makes keys and values of latents. Sizes are vectors of one int64.
+// latentBuilder expands latents to keys and values. Sizes are vectors of one int64.
 type latentBuilder struct {
 	*attentionBuilder
 	w                   *onnx.Value // [C, H * (E + Dv)]
@@ -162,13 +161,13 @@ type latentForm struct {
 	layouts                           string // of q and y
 	batch, heads, queries, added      int64
 	nope, rotated, latent, valueWidth int64
-	past                              int64 // P, or M with lengths; -1: no cache
-	lengths                           int64 // of past_length; 0: none
+	past                              int64 // P, or M if lengths > 0; -1: no cache
+	lengths                           int64 // elements of past_length; 0: not given
 	valid                             bool
 }
 
-// latentForms has every attribute and every input, steps for which it pays to multiply queries with w, and prompts for
-// which it pays to make keys and values.
+// latentForms covers every attribute and every input, decode steps in which multiplying queries by w is cheaper, and
+// prompts in which expanding keys and values is cheaper.
 var latentForms = []latentForm{
 	{batch: 2, heads: 3, queries: 3, added: 5, nope: 6, rotated: 4, latent: 10, valueWidth: 5, past: -1,
 		layouts: "bnsh bnsh"},

@@ -15,17 +15,18 @@ import (
 // LibraryVariable is the environment variable that names the kernel library.
 const LibraryVariable = "MOJO_OPS_LIBRARY"
 
-// ErrNoLibrary says that the kernel library was not found; use errors.Is.
+// ErrNoLibrary is the error if the kernel library is not found. Use errors.Is.
 var ErrNoLibrary = errors.New("kernel library not found")
 
-// libraries has the names of the libraries, what they hold beside the CPU's kernels, and what builds them in a clone.
+// libraries has the names of the libraries, the kernels they have besides the CPU's, and the commands that build them.
 var libraries = map[Device]struct{ name, kernels, build string }{
 	CPU:  {"mojo_ops", "", "make"},
 	CUDA: {"mojo_ops_cuda", "CUDA kernels", "make cuda"},
 	NPU:  {"mojo_ops_cann", "kernels for CANN", "make cann"},
 }
 
-// LibraryName is the file name on this system of the library with the kernels for a device, which holds the CPU's too.
+// LibraryName returns the file name, on this system, of the library with the kernels for a device. Every library also
+// has CPU kernels.
 func (d Device) LibraryName() string {
 	library := libraries[d].name
 	switch runtime.GOOS {
@@ -37,9 +38,9 @@ func (d Device) LibraryName() string {
 	return "lib" + library + ".so"
 }
 
-// Holds reports whether the library at a path has a kernel of the op for the CPU. The library with the CUDA kernels has
-// those of ops with a CUDA kernel only: in a session with CUDA, the node of any other would run on the CPU, with copies
-// of all that it reads, while its body runs on the GPU.
+// Holds reports whether the library at a path has a CPU kernel of the op. The CUDA library has CPU kernels only of ops
+// with a CUDA kernel. In a session with CUDA, the node of another op would run on the CPU and copy all its inputs,
+// while its body runs on the GPU.
 func Holds(path string, o *Op) bool {
 	return slices.Contains(o.Devices, CUDA) || filepath.Base(path) != CUDA.LibraryName()
 }
@@ -47,16 +48,16 @@ func Holds(path string, o *Op) bool {
 // FindLibrary finds the library of CPU kernels. It looks at these places, in this order:
 //
 //  1. explicit, a file or a folder that holds it
-//  2. the environment variable MOJO_OPS_LIBRARY, an absolute path of one of both
+//  2. the environment variable MOJO_OPS_LIBRARY, an absolute path of such a file or folder
 //  3. the folder of the program, with links resolved
 //  4. for a program in PREFIX/bin: PREFIX/lib, and the Python packages that pip installed under PREFIX
 //
-// A place that is named, by argument or variable, and holds no library is an error: it is not passed over. The working
-// directory is no place: whoever filled it would decide what code runs.
+// If the argument or variable names a place without the library, FindLibrary returns an error and tries no other place.
+// It never looks in the working directory, because whoever filled it would decide which code runs.
 func FindLibrary(explicit string) (string, error) { return CPU.FindLibrary(explicit) }
 
-// FindLibrary finds the library with the kernels for the device in these places. A file that is named must have that
-// library's own name, since others hold the CPU's kernels alone.
+// FindLibrary finds the library with the kernels for the device in the places of the function FindLibrary. A named file
+// must have the name of the device's library, because other libraries lack these kernels.
 func (d Device) FindLibrary(explicit string) (string, error) {
 	name := d.LibraryName()
 	path, err := d.find(name, explicit)
@@ -97,7 +98,7 @@ func (d Device) find(name, explicit string) (string, error) {
 }
 
 // wheelFolders lists the folders of the packages mojo_patch and mojo_patch_cuda that pip installed where it put a
-// program into prefix/bin (on Windows prefix\Scripts): in an environment, for a user, or in a folder of one's own.
+// program into prefix/bin (on Windows prefix\Scripts): in an environment, for a user, or with --target.
 func wheelFolders(prefix string) []string {
 	var folders []string
 	for _, packages := range []string{"lib/python*/site-packages", "lib/python*/dist-packages", "Lib/site-packages",

@@ -20,20 +20,20 @@ const (
 )
 
 const (
-	panelRows  = 16  // rows of the weights that lie side by side
-	codeBlock  = 32  // columns whose codes lie side by side, and whose activations share a factor
+	panelRows  = 16  // rows of the weights that are interleaved
+	codeBlock  = 32  // columns whose codes are interleaved, and whose activations share a factor
 	superBlock = 256 // columns that share the second factor of two-level scales
 	floatBlock = 128 // columns that share a scale with code=e4m3, and a factor with activations=fp8
 )
 
-// The shapes of codes and scales with each code.
+// The shapes of codes and scales for each value of code.
 const (
 	codesDims Shape = "code: P k/32 4 64 | P k/32 8 64 | P k/32 4 64 | P k/32 8 64"
 	superDims Shape = "P k/256 16"
 	scaleDims Shape = "code: P k/block 16 | P k/block 16 | P k/block 16 | P k/block 1"
 )
 
-// quantizedLet: weights lie in panels of 16 rows.
+// quantizedLet defines P: weights are stored in panels of 16 rows.
 var quantizedLet = map[string]Shape{"P": "(n+15)/16"}
 
 // quantizedParams are the inputs that hold the weights.
@@ -47,7 +47,7 @@ var quantizedParams = []Param{
 		Doc: "given if minus and super_scale are"},
 }
 
-// quantizedAttributes say how the weights are to be read.
+// quantizedAttributes describe how the weights are stored.
 var quantizedAttributes = []AttributeSpec{
 	{Name: "code", Type: onnx.AttrString, Values: []string{codeInt4, codeInt8, codeE2M1, codeE4M3},
 		Doc: "what a code is: 4 or 8 bits without a sign, or of floating point"},
@@ -60,8 +60,8 @@ var quantizedAttributes = []AttributeSpec{
 		Doc: "columns of W: a multiple of 32, with super_scale of 256, with code=e4m3 of 128"},
 }
 
-// quantizedRules are the rules of the attributes that say how a matrix is read. The names of the first three begin with
-// prefix, columns is the last.
+// quantizedRules returns the rules of the attributes that describe how a matrix is stored. The names of zero, block and
+// code begin with prefix; columns names the attribute with the number of columns.
 func quantizedRules(prefix, columns string) []Rule {
 	code := prefix + "code"
 	return []Rule{
@@ -74,7 +74,7 @@ func quantizedRules(prefix, columns string) []Rule {
 	}
 }
 
-// activationRules are those of activations with a code, in an attribute of that name.
+// activationRules returns the rules of activations that depend on the attribute named code.
 func activationRules(code string) []Rule {
 	return []Rule{
 		{Attribute: "activations", Values: []string{activationsFloat, activationsFP8}, With: code,
@@ -87,7 +87,7 @@ func activationRules(code string) []Rule {
 var linearFamily = &Family{Name: "linear", Summary: "products with weights that stay quantised",
 	Stored: true}
 
-// linear is a product with weights that are kept as they were quantised.
+// linear is a product with weights that stay quantized.
 var linear = &Op{
 	Name: "Linear",
 	Summary: "A product with weights in blocks of 4 or 8 bits, which are read as they lie; what becomes of the " +
@@ -150,7 +150,7 @@ func linearTypes() []Combination {
 	return list
 }
 
-// scaleTypes are c with each type of scales.
+// scaleTypes returns c with each type of scales.
 func scaleTypes(c Combination) []Combination {
 	var list []Combination
 	for _, t := range []onnx.DataType{f32, f16, onnx.Int8, onnx.Uint8} {
@@ -159,7 +159,7 @@ func scaleTypes(c Combination) []Combination {
 	return list
 }
 
-// linearBody is the definition.
+// linearBody builds the definition of Linear.
 func linearBody(b *body, s Site) []*onnx.Value {
 	x, shape := b.rows("X_rows", b.in[LinearX])
 	y := b.linear(s, b.float32("X_32", x))
@@ -168,7 +168,7 @@ func linearBody(b *body, s Site) []*onnx.Value {
 	return []*onnx.Value{b.round("Y", y, LinearX)}
 }
 
-// linear is the product of the rows of x, which are float32, with the weights of b's inputs, plus the bias.
+// linear multiplies the rows of x, in float32, by the weights of b's inputs and adds the bias.
 func (b *body) linear(s Site, x *onnx.Value) *onnx.Value {
 	w := linearWeights(b, s)
 	var y *onnx.Value
@@ -191,7 +191,7 @@ func (b *body) linear(s Site, x *onnx.Value) *onnx.Value {
 	return y
 }
 
-// quantised is a matrix of whole blocks, each rounded to integers of its own factor.
+// quantised rounds each block of x to integers with a factor for the block.
 func (b *body) quantised(x *onnx.Value, s Site) *onnx.Value {
 	most := float32(127)
 	if Read[Linear](s.Attributes).Activations == activationsInt16 {
@@ -202,11 +202,11 @@ func (b *body) quantised(x *onnx.Value, s Site) *onnx.Value {
 	})
 }
 
-// rounded8 is a matrix of whole blocks of 128, each rounded to floats of 8 bits of its own factor.
+// rounded8 rounds each block of 128 of x to 8-bit floats with a factor for the block.
 func (b *body) rounded8(x *onnx.Value) *onnx.Value {
 	return b.roundedBlocks(x, floatBlock, 448, func(x *onnx.Value) *onnx.Value {
-		// Casts to floats of 8 bits came with opset 19. The step between floats follows from the power of two that
-		// |x| reaches, at least 2^-6.
+		// Casts to 8-bit floats came with opset 19. The step between floats follows from the power of two that |x|
+		// reaches, at least 2^-6.
 		size, step := b.call("size", "Abs", x), b.number("step_1", 0x1p-9)
 		for _, by := range []float32{256, 16, 4, 2} {
 			name := fmt.Sprintf("step_%g", by)
@@ -218,7 +218,7 @@ func (b *body) rounded8(x *onnx.Value) *onnx.Value {
 	})
 }
 
-// roundedBlocks rounds a matrix by blocks of so many columns, whose greatest magnitude is made limit first.
+// roundedBlocks rounds x in blocks of block columns, after scaling the greatest magnitude of each block to most.
 func (b *body) roundedBlocks(x *onnx.Value, block int64, most float32,
 	round func(x *onnx.Value) *onnx.Value) *onnx.Value {
 	limit, none := b.number("most", most), b.number("none", 0)
@@ -232,7 +232,7 @@ func (b *body) roundedBlocks(x *onnx.Value, block int64, most float32,
 		b.concat("X_matrix", b.integers("any", -1), b.intAttribute("k")))
 }
 
-// greatest is the maximum over the last axis, which stays.
+// greatest returns the maximum over the last axis and keeps the axis.
 func (b *body) greatest(name string, v *onnx.Value) *onnx.Value {
 	keep := onnx.IntAttr("keepdims", 1)
 	if b.site.Opset < reduceAxesOpset {
@@ -241,7 +241,7 @@ func (b *body) greatest(name string, v *onnx.Value) *onnx.Value {
 	return b.op(name, "ReduceMax", []*onnx.Value{v, b.integers("axes", -1)}, keep)
 }
 
-// named is word for a site that has the input.
+// named returns word if the site has the input, or "".
 func named(s Site, input int, word string) string {
 	if s.has(input) {
 		return word

@@ -20,8 +20,8 @@ var linearAttentionInputs = []Param{
 var linearFamilyOfStates = &Family{Name: "linear_attention",
 	Summary: "linear attention and state-space layers with their states, and the short convolutions before them"}
 
-// linearAttention is attention whose past is one matrix for each head. Its inputs lie as those of the standard's op of
-// the name, so that either is read from the other without a copy.
+// linearAttention is attention whose past is one matrix for each head. Its inputs have the layout of the standard's
+// LinearAttention, so that either op can replace the other without a copy.
 var linearAttention = &Op{
 	Name: "LinearAttention",
 	Summary: "Linear attention: the past of each head is a matrix that decays, takes up each token's key and value, " +
@@ -93,13 +93,13 @@ var linearAttention = &Op{
 type linearAttentionForm struct {
 	q, k, v                 int64 // heads
 	norm                    bool
-	batch, tokens, key, val int64 // sizes; key and val of a head
+	batch, tokens, key, val int64 // sizes; key and val are per head
 	past, perChannel        bool
-	decay, beta             int64 // -1: not given; of beta the heads
+	decay, beta             int64 // -1: not given; beta is its number of heads
 }
 
-// linearAttentionForms has each rule, one token and several, heads that share keys or queries, and columns that fill no
-// vector. Keys that are not normalized grow with the tokens under beta.
+// linearAttentionForms covers each rule, one token and several, heads that share keys or queries, and columns that do
+// not fill a vector. With beta and keys that are not normalized, the state grows with the tokens.
 var linearAttentionForms = []linearAttentionForm{
 	{q: 2, k: 2, v: 2, batch: 2, tokens: 5, key: 7, val: 9, decay: -1, beta: -1},
 	{q: 2, k: 1, v: 4, batch: 2, tokens: 1, key: 16, val: 33, past: true, decay: 1, beta: -1},
@@ -140,7 +140,7 @@ func linearAttentionExamples(s Site) [][][]int64 {
 	return list
 }
 
-// linearAttentionBody goes through the tokens with a Scan, whose state is S.
+// linearAttentionBody scans the tokens. The state of the Scan is S.
 func linearAttentionBody(b *body, s Site) []*onnx.Value {
 	a := &attentionBuilder{body: b}
 	q, k, v := b.in[LinearAttentionQ], b.in[LinearAttentionK], b.in[LinearAttentionV]
@@ -151,12 +151,12 @@ func linearAttentionBody(b *body, s Site) []*onnx.Value {
 	batch, tokens := a.size("batch", q, 0), a.size("tokens", q, 1)
 	key := b.call("key_width", "Div", a.size("q_width", q, 2), qHeads)
 	value := b.call("value_width", "Div", a.size("v_width", v, 2), heads)
-	// by gives v the shape [B, N, sizes...]: the sizes are computed, since no empty tensor tells a missing one.
+	// by reshapes v to [B, N, sizes...]. No size may be -1, because a -1 cannot be inferred for an empty tensor.
 	by := func(name string, v *onnx.Value, sizes ...*onnx.Value) *onnx.Value {
 		shape := a.joined(name+"_shape", 0, append([]*onnx.Value{batch, tokens}, sizes...)...)
 		return b.call(name, "Reshape", v, shape)
 	}
-	// repeated has the vectors of each head as often as wide heads need them: [B, N, v_heads, each, Dk].
+	// repeated repeats the vectors of each head for all heads that share them: [B, N, v_heads, each, Dk].
 	repeated := func(name string, v, have, want, each *onnx.Value) *onnx.Value {
 		rows := by(name+"_heads", b.float32(name+"_32", v), have, one, key)
 		if Read[LinearAttention](s.Attributes).L2Norm {
@@ -185,7 +185,7 @@ func linearAttentionBody(b *body, s Site) []*onnx.Value {
 	next, y := b.within(step).linearStep(s, names)
 	step.AddOutput(next)
 	step.AddOutput(y)
-	// onnxruntime ends the process at a Scan of no token: then there is one of zeros, which leaves the state as it is.
+	// A Scan over no tokens crashes onnxruntime. It scans one token of zeros instead, which leaves the state unchanged.
 	missing := b.call("missing", "Sub", one, b.call("at_most_one", "Min", tokens, one))
 	pads := a.joined("pads", 0, b.integers("zero", 0), missing, b.integers("zeros", 0, 0, 0, 0, 0, 0, 0, 0))
 	axes := make([]int64, len(scanned))
@@ -211,9 +211,9 @@ func (a *attentionBuilder) unit(name string, v *onnx.Value) *onnx.Value {
 		a.attribute("epsilon"))))
 }
 
-// linearStep is the step of one token: the next state [B, v_heads, Dk, Dv] and rows [B, v_heads, each, Dv].
+// linearStep computes one token: the next state [B, v_heads, Dk, Dv] and rows [B, v_heads, each, Dv].
 func (b *body) linearStep(s Site, names []string) (next, y *onnx.Value) {
-	// Declared, because onnxruntime runs no Scan whose results' rank it cannot infer.
+	// The types are declared because onnxruntime rejects a Scan if it cannot infer the rank of its results.
 	declared := onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1}, {Value: -1}, {Value: -1},
 		{Value: -1}}}
 	now := map[string]*onnx.Value{}

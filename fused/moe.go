@@ -26,7 +26,7 @@ var moeInputs = []Param{
 	{Name: "down_bias", Type: "V", Dims: "E H", Role: RoleBias, Optional: true},
 }
 
-// gateRules are those of a gate that packing may leave out.
+// gateRules are the rules of a gate that packing=none leaves out.
 var gateRules = []Rule{alphaRule,
 	{Attribute: "limit", Bounds: only(0), With: "packing", Is: []string{packNone}},
 	{Attribute: "up_offset", Bounds: only(0), With: "packing", Is: []string{packNone}},
@@ -34,7 +34,7 @@ var gateRules = []Rule{alphaRule,
 
 var moeActivations = []string{"silu", "gelu", "gelu_tanh", "relu", "relu2"}
 
-// moe is the experts of a mixture, each token sent through those that the router chose.
+// moe computes the experts of a mixture. Each token goes through the experts that the router chose.
 var moe = &Op{
 	Name: MoEName,
 	Summary: "The experts of a mixture: every token goes through the k that were chosen for it, and the results are " +
@@ -90,7 +90,7 @@ func moeTypes() []Combination {
 	return list
 }
 
-// moeExamples has each activation in each packing, the four pairs of layouts in turn, with and without biases.
+// moeExamples covers each activation in each packing, with the four pairs of layouts in turn, with and without biases.
 func moeExamples(s Site) [][][]int64 {
 	attrs := Read[MoE](s.Attributes)
 	const experts, hidden, inner = 4, 22, 10
@@ -140,7 +140,7 @@ func moeOverload(s Site) string {
 	return name
 }
 
-// tokens is the product of all dimensions but the last, -1 where one is unknown.
+// tokens returns the product of all dimensions except the last, or -1 if one is unknown.
 func tokens(dims []int64) int64 {
 	if len(dims) == 0 {
 		return -1
@@ -155,8 +155,7 @@ func tokens(dims []int64) int64 {
 	return n
 }
 
-// ExpertLayout returns the name of the attribute of MoE that says how the matrices of an input are stored. It is empty
-// for the other inputs.
+// ExpertLayout returns the name of MoE's attribute for the layout of an input's matrices, or "" if the input has none.
 func ExpertLayout(input int) string {
 	return map[int]string{MoEGateUp: AttrGateUpLayout, MoEDown: AttrDownLayout}[input]
 }

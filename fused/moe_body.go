@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// moeBody is the definition of MoE.
+// moeBody builds the definition of MoE.
 func moeBody(b *body, s Site) []*onnx.Value {
 	attrs := Read[MoE](s.Attributes)
 	return b.mixture(s, func(b *body, x *onnx.Value, w map[int]*onnx.Value) *onnx.Value {
@@ -15,10 +15,9 @@ func moeBody(b *body, s Site) []*onnx.Value {
 	})
 }
 
-// mixture goes through the experts with a Scan, which hands each iteration one expert's weights where they lie, and
-// computes nothing, by an If, for an expert that no token was sent to. Copies of one expert are all that it adds to the
-// memory of the weights, and those only where they must be widened. expert is what one makes of the rows of x, of its
-// own tensors by the numbers of the op's inputs.
+// mixture scans the experts. Each iteration reads the weights of one expert in place, and an If skips an expert without
+// tokens. So the memory for weights grows by at most copies of one expert, and only if they must be widened. The
+// function expert computes one expert's rows from x and from its tensors, by the indices of the op's inputs.
 func (b *body) mixture(s Site, expert func(b *body, x *onnx.Value, w map[int]*onnx.Value) *onnx.Value) []*onnx.Value {
 	tokens, shape := b.rows("tokens", b.in[MoEX])
 	tokens = b.float32("tokens_32", tokens)
@@ -32,11 +31,11 @@ func (b *body) mixture(s Site, expert func(b *body, x *onnx.Value, w map[int]*on
 	step := b.g.NewSubgraph("step")
 	run, skip := step.NewSubgraph("run"), step.NewSubgraph("skip")
 	scanned := []*onnx.Value{zeros, b.chosenExperts(ids, experts), b.numbers(experts)}
-	// Declared, because onnxruntime runs no Scan whose results' rank it cannot infer.
+	// The types are declared because onnxruntime rejects a Scan if it cannot infer the rank of its results.
 	rows := onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1}, {Value: -1}}}
 	sum, isChosen := step.AddInput("sum", rows), step.AddInput("is_chosen", onnx.Type{})
 	number := step.AddInput("expert", onnx.Type{})
-	one := map[int]*onnx.Value{} // the tensors of one expert, by the op's input
+	one := map[int]*onnx.Value{} // the tensors of one expert, by index of the op's input
 	for i := MoEGateUp; i < len(b.in); i++ {
 		name := "expert_" + b.in[i].Name
 		switch {
@@ -63,13 +62,13 @@ func (b *body) mixture(s Site, expert func(b *body, x *onnx.Value, w map[int]*on
 	return []*onnx.Value{b.round("Y", b.call("shaped", "Reshape", total, shape), MoEX)}
 }
 
-// moeScans reports whether the experts' tensors can be what the Scan goes through; else each is gathered, which copies
-// it.
+// moeScans reports whether the Scan can read the experts' tensors directly. Otherwise they are gathered, which copies
+// them.
 func moeScans(s Site) bool {
 	return s.Opset >= scanBFloatOpset || s.Types[MoEGateUp] != onnx.BFloat16
 }
 
-// rows returns v as a matrix of its last dimension, and v's own shape.
+// rows returns v as a matrix whose rows are its last dimension, and the shape of v.
 func (b *body) rows(name string, v *onnx.Value) (matrix, shape *onnx.Value) {
 	shape = b.call(name+"_from", "Shape", v)
 	width := b.call(name+"_width", "Slice", shape, b.integers("last", -1), b.integers("end", math.MaxInt64))
@@ -77,7 +76,7 @@ func (b *body) rows(name string, v *onnx.Value) (matrix, shape *onnx.Value) {
 	return b.call(name, "Reshape", v, to), shape
 }
 
-// chosenExperts is a bool for each expert: whether any token was sent to it.
+// chosenExperts returns a bool for each expert: whether a token goes to it.
 func (b *body) chosenExperts(ids, experts *onnx.Value) *onnx.Value {
 	flat := b.call("all_choices", "Reshape", ids, b.integers("any", -1))
 	none := b.op("none_chosen", "ConstantOfShape", []*onnx.Value{experts})
@@ -87,18 +86,18 @@ func (b *body) chosenExperts(ids, experts *onnx.Value) *onnx.Value {
 	return b.op("chosen", "Cast", []*onnx.Value{marked}, onnx.IntAttr("to", int64(onnx.Bool)))
 }
 
-// numbers counts from 0 to n-1; n is a vector of one.
+// numbers returns 0, ..., n-1; n is a vector of one.
 func (b *body) numbers(n *onnx.Value) *onnx.Value {
 	zero, one := b.constant("zero", onnx.IntAttr("value_int", 0)), b.constant("one", onnx.IntAttr("value_int", 1))
 	return b.call("numbers", "Range", zero, b.call("count", "Squeeze", n), one)
 }
 
-// addExpert adds to the rows of sum what the expert of a number makes of the tokens that were sent to it.
+// addExpert adds the weighted results of expert number to sum, in the rows of the expert's tokens.
 func (b *body) addExpert(sum, number, tokens, ids, gates *onnx.Value,
 	expert func(b *body, x *onnx.Value) *onnx.Value) *onnx.Value {
 	last := b.integers("last", -1)
 	mine := b.call("mine", "Equal", ids, number)
-	// A token may have chosen the expert twice: its weights are added up, so that every row of sum is written once.
+	// A token may choose the expert twice. Its weights are summed, so that every row of sum is written once.
 	gate := b.op("gate_of_token", "ReduceSum",
 		[]*onnx.Value{b.call("my_gates", "Where", mine, gates, b.number("no_gate", 0)), last},
 		onnx.IntAttr("keepdims", 1))
@@ -112,7 +111,7 @@ func (b *body) addExpert(sum, number, tokens, ids, gates *onnx.Value,
 	return b.call("sum_after", "ScatterND", sum, b.call("places", "Unsqueeze", at, last), y)
 }
 
-// product is x times an expert's matrix, as it is stored, plus its bias if there is one.
+// product multiplies x by an expert's matrix and adds its bias, if there is one.
 func (b *body) product(name string, x, w, bias *onnx.Value, layout string) *onnx.Value {
 	in := []*onnx.Value{x, b.float32(name+"_matrix", w)}
 	if bias != nil {
@@ -125,8 +124,8 @@ func (b *body) product(name string, x, w, bias *onnx.Value, layout string) *onnx
 	return b.op(name, "Gemm", in, onnx.IntAttr("transB", trans))
 }
 
-// MoEUnit returns what MoE's definition computes between its two products as a function of its own: from h [..., 2I],
-// or [..., I] with packing=none, to a [..., I]. attributes are those of MoE.
+// MoEUnit returns a function with the part of MoE's definition between its two products: from h [..., 2I], or [..., I]
+// with packing=none, to a [..., I]. It takes MoE's attributes.
 func MoEUnit(attributes []*onnx.Attribute, opset int64) *onnx.Function {
 	s := Site{Attributes: attributes, Types: []onnx.DataType{onnx.Float}, Opset: opset}
 	f := onnx.NewFunction(Domain, "MoEUnit", "", opset)
@@ -135,7 +134,7 @@ func MoEUnit(attributes []*onnx.Attribute, opset int64) *onnx.Function {
 	return f
 }
 
-// between is what comes between the two products.
+// between computes the part between the two products.
 func (b *body) between(s Site, h *onnx.Value) *onnx.Value {
 	attrs := Read[MoE](s.Attributes)
 	var g, u *onnx.Value

@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// normRotary is RMSNorm of each head, then RotaryEmbedding of the result: what becomes of queries and keys.
+// normRotary is RMSNorm of each head of queries or keys, then RotaryEmbedding of the result.
 var normRotary = &Op{
 	Name:    "NormRotary",
 	Summary: "Root-mean-square layer normalisation of each head, then rotary position embedding.",

@@ -15,7 +15,7 @@ const Domain = "mojo"
 // Version is the version of the domain that a patched model imports.
 const Version = 1
 
-// MinOpset is the oldest opset of the standard that bodies are written for.
+// MinOpset is the oldest opset of the standard that bodies support.
 const MinOpset = 13
 
 // Param declares one input or output of an op.
@@ -25,32 +25,32 @@ type Param struct {
 	Dims Shape
 	Role Role
 	Doc  string
-	// Optional says that a node may leave it out; only those after it may be optional too, and all of them are.
+	// Optional reports that a node may leave the parameter out. All parameters after an optional one are optional.
 	Optional bool
 }
 
-// AttributeSpec declares one attribute of an op; every attribute is written on every node.
+// AttributeSpec declares one attribute of an op. Every node has every attribute.
 type AttributeSpec struct {
 	Name string
 	Type onnx.AttributeType
-	// Values lists the allowed strings; a number has Bounds instead. Rules of the op may limit both further.
+	// Values lists the allowed strings; numbers have Bounds instead. The rules of the op may limit both further.
 	Values []string
 	Bounds Bounds
-	// Grid lists the values, of type int, float64 or string, that kernels are tried with; nil stands for all of Values.
+	// Grid lists the values, of type int, float64 or string, that kernels are tested with; nil means all of Values.
 	Grid []any
 	Doc  string
-	// Field names the attribute in the C++ struct of the op's attributes, Name if it is empty. A string of two values
-	// with a Field is a bool there: whether it is the second one.
+	// Field is the name of the attribute in the C++ struct of the op's attributes; "" means Name. A string attribute
+	// with a Field has two values and is a bool there: true for the second one.
 	Field string
-	// Part is the member of that struct that has the attribute; nil for the struct itself.
+	// Part is the member of that struct that contains the attribute; nil for the struct itself.
 	Part *Part
 }
 
 // Part is a member of the C++ struct of an op's attributes: the struct of another op. If the op has all attributes of
-// the other one, the Go struct embeds that of the other one too.
+// the other op, its Go struct also embeds the struct of the other op.
 type Part struct{ Op, Field string }
 
-// within declares attributes of an op as a part of another one.
+// within declares attributes of an op as a part of another op.
 func within(field, op string, attributes []AttributeSpec) []AttributeSpec {
 	list := slices.Clone(attributes)
 	for i := range list {
@@ -59,18 +59,18 @@ func within(field, op string, attributes []AttributeSpec) []AttributeSpec {
 	return list
 }
 
-// Op declares one fused op. The documentation, the tables of the C++ kernels, what the Python tests know of an op, the
-// inference of shapes and the registry of kernels are all made of it.
+// Op declares one fused op. The documentation, the tables of the C++ kernels, the data of the Python tests, shape
+// inference and the registry of kernels are all derived from it.
 type Op struct {
 	Name    string
 	Summary string
 	Formula []string // in the notation of docs/ops.md, one line each
-	// Source says where the formula comes from.
+	// Source cites the origin of the formula.
 	Source string
-	// Family is the group of kernels that it goes by, Devices what there are kernels for.
+	// Family is the group of ops that it belongs to. Devices lists the devices with kernels.
 	Family  *Family
 	Devices []Device
-	// Partial lists what only some devices of a kind have kernels for.
+	// Partial lists the values that only some devices of a kind have kernels for.
 	Partial []Partial
 
 	Inputs     []Param
@@ -78,38 +78,38 @@ type Op struct {
 	Attributes []AttributeSpec
 	// Rules relate attributes to each other.
 	Rules []Rule
-	// Types lists the combinations of types that the kernels have, Variables the type variables that follow from
+	// Types lists the combinations of types that the kernels support, Variables the type variables that follow from
 	// others.
 	Types     []Combination
 	Variables []Variable
-	// Let says what symbols of shapes are that follow from others, Where what else holds between sizes.
+	// Let defines the symbols of shapes that follow from others. Where lists further conditions on sizes.
 	Let   map[string]Shape
 	Where []Relation
-	// Parts lists the ops that do the same one after the other, nil for an op of one block.
+	// Parts lists the ops that compute the same in sequence; nil for an op that does not consist of others.
 	Parts []*Op
 
-	// check errs unless the kernels take the site; what the fields above say holds already. nil if nothing is left.
+	// check errs unless the kernels take a site that passed the checks of the fields above. It may be nil.
 	check func(Site) error
-	// examples lists shapes of inputs that kernels are tried on with these attributes: none for attributes that are not
-	// tried.
+	// examples lists the shapes of inputs that kernels are tested on with the attributes of a site. It returns nil for
+	// attributes that are not tested.
 	examples func(Site) [][][]int64
-	// forms is Forms, where the products of the attributes' grids are too many; examples is nil then.
+	// forms, if not nil, replaces examples for ops whose grids have too many combinations.
 	forms    func() []Form
 	overload func(Site) string
-	// open is Open; nil where nothing is.
+	// open implements Open; nil means 0.
 	open   func(Site) float64
 	define func(*body, Site) []*onnx.Value
 }
 
-// Partial is a value of an attribute that some devices of a kind have kernels for, and others refuse. Nothing is tried
-// with it without a look at the device.
+// Partial is a value of an attribute that some devices of a kind have kernels for and others refuse. Tests that use it
+// must check the device first.
 type Partial struct {
 	Device    Device `json:"device"`
 	Attribute string `json:"attribute"`
 	Value     string `json:"value"`
 }
 
-// OnEvery reports whether all devices of a kind that run the op's kernels run them at the site.
+// OnEvery reports whether every device of a kind with kernels of the op runs them at the site.
 func (o *Op) OnEvery(d Device, s Site) bool {
 	return !slices.ContainsFunc(o.Partial, func(p Partial) bool {
 		a := s.Attr(p.Attribute)
@@ -121,18 +121,18 @@ func (o *Op) OnEvery(d Device, s Site) bool {
 type Site struct {
 	// Attributes of the node, complete.
 	Attributes []*onnx.Attribute
-	// Types of the inputs: Undefined for one that is left out. Those at the end that are left out need no entry.
+	// Types of the inputs: Undefined for an input that is left out. Trailing inputs that are left out need no entry.
 	Types []onnx.DataType
-	// Dims holds the shapes of the inputs: nil where unknown or left out, -1 for a dimension that is unknown.
+	// Dims holds the shapes of the inputs: nil if unknown or left out, -1 for an unknown dimension.
 	Dims [][]int64
 	// Opset is the version of the standard's domain that the model imports.
 	Opset int64
 }
 
-// Supports reports whether the op's kernels take the types, shapes and attributes of the site. A site they do not take
-// must not be rewritten: where a kernel library is registered, its op shadows the function body even for types that the
-// kernel lacks, and the model would not load. Unknown dimensions are objected to only where the definition needs them.
-// The error is a *reason.Reason.
+// Supports returns nil if the op's kernels take the types, shapes and attributes of the site. Otherwise the site must
+// not be rewritten: if a kernel library is registered, its op shadows the function body even for types that the kernel
+// lacks, and the model would not load. Unknown dimensions are an error only if the definition needs them. The error is
+// a *reason.Reason.
 func (o *Op) Supports(s Site) error {
 	err := o.supports(s)
 	if err == nil || reason.As(err) != nil {
@@ -165,8 +165,9 @@ func (o *Op) supports(s Site) error {
 	return o.check(s)
 }
 
-// Function builds the definition for the site: a model-local function whose opset import equals the site's. Sites with
-// the same Overload and opset get equal functions.
+// Function builds the definition for the site: a model-local function that imports the site's opset. Sites with the
+// same Overload and opset get equal functions. Function returns an error if the opset is older than MinOpset or the op
+// does not support the site.
 func (o *Op) Function(s Site) (*onnx.Function, error) {
 	if s.Opset < MinOpset {
 		return nil, fmt.Errorf("mojo.%s needs opset %d or newer, the model imports %d: convert it first "+
@@ -190,8 +191,8 @@ func (o *Op) Function(s Site) (*onnx.Function, error) {
 	return f, nil
 }
 
-// Open is how far right results at a site may lie from each other, as a part of the greatest magnitude: more than 0 for
-// an op that rounds what it has computed itself to integers, where a sum in another order gives the other one of two.
+// Open returns how far correct results at a site may differ, relative to the greatest magnitude. It is more than 0 for
+// an op that rounds intermediate results to integers, because sums in another order may round to the other neighbor.
 func (o *Op) Open(s Site) float64 {
 	if o.open == nil {
 		return 0
@@ -208,10 +209,10 @@ func (o *Op) OutputNames() []string {
 	return names
 }
 
-// Overload names the variant of the definition that serves the site.
+// Overload returns the name of the variant of the definition for the site.
 func (o *Op) Overload(s Site) string {
 	name := o.overload(s)
-	if s.Opset < castLikeOpset { // without CastLike a body is written for its types
+	if s.Opset < castLikeOpset { // without CastLike a body depends on its types
 		for i, t := range s.Types {
 			if s.has(i) {
 				name += "_" + t.String()
@@ -221,7 +222,7 @@ func (o *Op) Overload(s Site) string {
 	return name
 }
 
-// checkInputs errs unless the site has every input that cannot be left out, and no more than the op takes.
+// checkInputs errs unless the site has all required inputs and no more inputs than the op takes.
 func (o *Op) checkInputs(s Site) error {
 	if len(s.Types) > len(o.Inputs) {
 		return fmt.Errorf("mojo.%s takes %d inputs, the site has %d", o.Name, len(o.Inputs), len(s.Types))
@@ -239,7 +240,7 @@ func agree(a, b []int64) bool {
 	return slices.EqualFunc(a, b, func(x, y int64) bool { return x < 0 || y < 0 || x == y })
 }
 
-// Attr returns the attribute of a name, one without a value where there is none.
+// Attr returns the attribute with a name, or an empty attribute if there is none.
 func (s Site) Attr(name string) *onnx.Attribute {
 	for _, a := range s.Attributes {
 		if a.Name == name {

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// QMoEGateUp and QMoEDown are the inputs that hold a matrix, in the order of Quantized.Tensors, and its bias.
+// QMoEGateUp and QMoEDown are the inputs for a matrix, in the order of Quantized.Tensors, and for its bias.
 var (
 	QMoEGateUp = [6]int{QMoEGateUpCodes, QMoEGateUpScale, QMoEGateUpMinus, QMoEGateUpSuperScale, QMoEGateUpSuperMinus,
 		QMoEGateUpBias}
@@ -18,7 +18,7 @@ var (
 func gateUpDims(s Shape) Shape { return expertDims(s, "gate_up", "P", "hidden") }
 func downDims(s Shape) Shape   { return expertDims(s, "down", "Q", "inner") }
 
-// expertDims are those of an input of Linear, for all experts.
+// expertDims returns the shape of an input of Linear with a dimension for experts.
 func expertDims(s Shape, matrix, panels, columns string) Shape {
 	return Shape(strings.NewReplacer("code:", matrix+"_code:", "P k", "E "+panels+" "+columns, "block",
 		matrix+"_block").Replace(string(s)))
@@ -40,7 +40,7 @@ var qmoeInputs = []Param{
 	{Name: "down_bias", Type: "float32", Dims: "E hidden", Optional: true},
 }
 
-// qmoe is MoE with weights that are kept as they were quantised.
+// qmoe is MoE with weights that stay quantized.
 var qmoe = &Op{
 	Name: "QMoE",
 	Summary: "The experts of a mixture, as MoE, with weights in blocks of 4 or 8 bits, which are read as they lie; " +
@@ -91,7 +91,7 @@ var qmoe = &Op{
 
 var quantisedMixtureFamily = &Family{Name: "qmoe", Summary: "experts whose weights stay quantised", Stored: true}
 
-// quantizedOf are the attributes that say how one of the matrices is to be read.
+// quantizedOf returns the attributes that describe how a matrix is stored.
 func quantizedOf(matrix string) []AttributeSpec {
 	list := slices.Clone(quantizedAttributes[:3])
 	for i := range list {
@@ -135,7 +135,7 @@ func (m expertMatrix) weights(s Site) Embedding {
 	return Embedding{a.GateUpCode, a.GateUpZero, a.GateUpBlock, 2 * a.Inner, a.Hidden}
 }
 
-// site is the Linear that one expert's product is.
+// site returns the site of the Linear that computes one expert's product.
 func (m expertMatrix) site(s Site) Site {
 	l := Site{Attributes: Linear{m.weights(s), Read[QMoE](s.Attributes).Activations}.Attributes(),
 		Types: []onnx.DataType{f32}, Dims: [][]int64{nil}, Opset: s.Opset}
@@ -152,7 +152,7 @@ func (m expertMatrix) site(s Site) Site {
 	return l
 }
 
-// linear is the product of an expert, whose tensors w has.
+// linear computes the product of an expert with the tensors w.
 func (m expertMatrix) linear(b *body, s Site, known map[string]*onnx.Value, x *onnx.Value,
 	w map[int]*onnx.Value) *onnx.Value {
 	c := *b
@@ -163,7 +163,7 @@ func (m expertMatrix) linear(b *body, s Site, known map[string]*onnx.Value, x *o
 	return c.linear(m.site(s), x)
 }
 
-// QMoEAttributes are those of a QMoE in the place of a MoE with the attributes given.
+// QMoEAttributes returns the attributes of the QMoE that replaces a MoE with the given attributes.
 func QMoEAttributes(attributes []*onnx.Attribute, gateUp, down *Quantized, activations string) []*onnx.Attribute {
 	m := Read[MoE](attributes)
 	return QMoE{GLU: m.GLU, Packing: m.Packing, GateUpCode: gateUp.Code, GateUpZero: gateUp.Zero,
@@ -180,7 +180,7 @@ func qmoeSupports(s Site) error {
 	return nil
 }
 
-// qmoeBody is the definition.
+// qmoeBody builds the definition of QMoE.
 func qmoeBody(b *body, s Site) []*onnx.Value {
 	known := map[string]map[string]*onnx.Value{}
 	hidden, inner := b.intAttribute("hidden"), b.intAttribute("inner")

@@ -1,6 +1,6 @@
 package fused
 
-// qmoeForm is a use of QMoE with four experts: what quantizedForm has of the two matrices, n and k left out.
+// qmoeForm is a use of QMoE with four experts. In up and down, n and k are not set.
 type qmoeForm struct {
 	activation    string
 	clamped       bool // as in gpt-oss
@@ -24,8 +24,8 @@ var (
 	fp8   = quantizedForm{code: codeE4M3, block: 128}
 )
 
-// qmoeExamples has the formats of GGUF and gpt-oss, the activations of MoE and each kind of rounding; a few tokens, and
-// so many that kernels unpack the weights first.
+// qmoeExamples covers the formats of GGUF and gpt-oss, the activations of MoE and each kind of rounding, with few
+// tokens and with so many that kernels unpack the weights first.
 var qmoeExamples = []qmoeForm{
 	{"silu", false, packHalves, q40, q40, 96, 64, activationsInt16, []int64{2, 3}, 2, false, false},
 	{"silu", false, packHalves, q40, q80, 64, 96, activationsInt8, []int64{1}, 3, false, true},
@@ -48,7 +48,7 @@ var qmoeExamples = []qmoeForm{
 	{"silu", true, packInterleaved, fp8, fp8, 128, 256, activationsFloat, []int64{23}, 2, true, true},
 }
 
-// qmoeExperts are the experts of a form.
+// qmoeExperts is the number of experts of a form.
 const qmoeExperts = 4
 
 func qmoeForms() []Form {

@@ -5,23 +5,24 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// Quantized is a matrix [N, K] of quantised elements, stored as Linear and Embedding read it.
+// Quantized is a matrix [N, K] of quantized elements, stored as Linear and Embedding read it.
 type Quantized struct {
-	// Format names how the elements were quantised, such as q4_1.
+	// Format is the format of the elements, such as q4_1.
 	Format string
 	Code   string
 	Zero   int64
 	Block  int64
 	N, K   int64
-	// Experts, where it is not 0, says that the arrays are those of so many such matrices, which they have a dimension
-	// for before the others.
+	// Experts, if not 0, is the number of such matrices in the arrays, which then have it as an additional first
+	// dimension.
 	Experts int64
 	// The arrays; nil for those that the format lacks.
 	Codes, Scale, Minus, SuperScale, SuperMinus *onnx.Tensor
 }
 
-// NewQuantised describes a matrix [n, k] whose blocks of a format stand in panels; with experts n is the number of rows
-// of all of them, which are whole panels. tensor makes the arrays, of which each has its place in blocks.Panel.Arrays.
+// NewQuantised describes a matrix [n, k] whose blocks are stored in panels. If experts is not 0, n is the number of
+// rows of all experts, each of which fills whole panels. tensor makes the arrays; array is the index in
+// blocks.Panel.Arrays. NewQuantised returns the first error of tensor.
 func NewQuantised(name, format string, p *blocks.Panels, n, k, experts int64, tensor func(name string, t onnx.DataType,
 	dims []int64, array int) (*onnx.Tensor, error)) (*Quantized, error) {
 	q := &Quantized{Format: format, Code: p.Code, Zero: p.Zero, Block: int64(p.Block), N: n / max(experts, 1), K: k,
@@ -43,12 +44,12 @@ func NewQuantised(name, format string, p *blocks.Panels, n, k, experts int64, te
 	return q, nil
 }
 
-// Tensors lists the arrays in the order of the ops' inputs behind the first, nil for those that are left out.
+// Tensors lists the arrays in the order of the ops' inputs after the first, nil for an array that is left out.
 func (q *Quantized) Tensors() []*onnx.Tensor {
 	return []*onnx.Tensor{q.Codes, q.Scale, q.Minus, q.SuperScale, q.SuperMinus}
 }
 
-// Size is the number of bytes that the arrays take.
+// Size returns the size of the arrays in bytes.
 func (q *Quantized) Size() (n int64) {
 	for _, t := range q.Tensors() {
 		if t != nil {
@@ -58,8 +59,9 @@ func (q *Quantized) Size() (n int64) {
 	return n
 }
 
-// Activations is what an op with the matrices rounds activations to where kind is asked for. Floats of 8 bits go with
-// codes of them alone, which go with no integers: those are multiplied with floats, and others with int16.
+// Activations returns the attribute activations of an op with the matrices if kind is requested. fp8 works only with
+// 8-bit float codes, and such codes only with float or fp8. If kind does not fit, the result is float for such codes
+// and int16 for others.
 func Activations(kind string, matrices ...*Quantized) string {
 	floats := 0
 	for _, q := range matrices {
@@ -76,8 +78,8 @@ func Activations(kind string, matrices ...*Quantized) string {
 	return kind
 }
 
-// Embedding is the op with the matrix as its table.
+// Embedding returns the op with the matrix as its table.
 func (q *Quantized) Embedding() Embedding { return Embedding{q.Code, q.Zero, q.Block, q.N, q.K} }
 
-// Linear is the op with the matrix as its weights.
+// Linear returns the op with the matrix as its weights.
 func (q *Quantized) Linear(activations string) Linear { return Linear{q.Embedding(), activations} }

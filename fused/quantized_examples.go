@@ -2,7 +2,7 @@ package fused
 
 import "slices"
 
-// quantizedForm is a way to store weights, and what is made of them.
+// quantizedForm is a way to store weights, and a use of them.
 type quantizedForm struct {
 	code           string
 	zero, block    int64
@@ -13,8 +13,8 @@ type quantizedForm struct {
 	bias           bool
 }
 
-// quantizedForms has the formats of GGUF and MXFP4, each with every kind of activations; a few rows, and so many that
-// kernels unpack the weights first.
+// quantizedForms covers the formats of GGUF, MXFP4 and DeepSeek-V3, each with its kinds of activations, with few rows
+// and with so many that kernels unpack the weights first.
 var quantizedForms = []quantizedForm{
 	{codeInt4, 8, 32, 37, 96, false, false, activationsInt16, []int64{2, 1}, false}, // q4_0
 	{codeInt4, 8, 32, 37, 96, false, false, activationsInt8, []int64{3}, true},
@@ -68,7 +68,7 @@ func linearExamples(s Site) [][][]int64 {
 	return list
 }
 
-// embeddingExamples are the forms with the rows as numbers.
+// embeddingExamples returns the forms with rows as the shape of ids.
 func embeddingExamples(s Site) [][][]int64 {
 	var list [][][]int64
 	for _, f := range quantizedForms {

@@ -8,33 +8,33 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// quantized is weights in blocks, inputs of a site from the number first on.
+// quantized describes weights in blocks: the inputs of a site from index first on.
 type quantized struct {
 	*body
 	site  Site
-	first int // the input codes; scale and the others follow
+	first int // the index of codes; scale and the others follow
 
 	code           string
 	zero, block    int64
 	n, k           int64
-	minus, twofold bool // which of the inputs are there
+	minus, twofold bool // whether minus and super_scale are given
 }
 
 func linearWeights(b *body, s Site) *quantized { return quantizedWeights(b, s, LinearCodes) }
 
-// quantizedWeights reads the site; without a body there are no values to be had.
+// quantizedWeights reads the site. b may be nil if no values are needed.
 func quantizedWeights(b *body, s Site, first int) *quantized {
 	attrs := Read[Embedding](s.Attributes)
 	return &quantized{body: b, site: s, first: first, code: attrs.Code, zero: attrs.Zero, block: attrs.Block,
 		n: attrs.N, k: attrs.K, minus: s.has(first + 2), twofold: s.has(first + 3)}
 }
 
-// overload names what the body depends on.
+// overload names the body's variant.
 func (w *quantized) overload() string {
 	return w.code + named(w.site, w.first+2, "_minus") + named(w.site, w.first+3, "_super")
 }
 
-// centre is the code that is the middle of all.
+// centre returns the code in the middle of the range.
 func (w *quantized) centre() float32 {
 	switch w.code {
 	case codeInt4:
@@ -51,7 +51,7 @@ func (w *quantized) isFloat() bool { return w.code == codeE2M1 || w.code == code
 // takesByte reports whether a code takes a byte.
 func (w *quantized) takesByte() bool { return w.code == codeInt8 || w.code == codeE4M3 }
 
-// check errs unless types and shapes of the weights go together.
+// check errs unless the types, attributes and inputs of the weights fit together.
 func (w *quantized) check(op string) error {
 	if w.twofold && w.k%superBlock != 0 {
 		return fmt.Errorf("mojo.%s attribute k is %d; it must be a multiple of %d with super_scale", op, w.k,
@@ -79,7 +79,7 @@ func (w *quantized) check(op string) error {
 	return nil
 }
 
-// dims are the shapes of the inputs that hold the weights; minus and twofold say which of them.
+// dims returns the shapes of the inputs for the weights; minus and twofold report which of them are given.
 func (w *quantized) dims(minus, twofold bool) [][]int64 {
 	panels, groups, rows := (w.n+panelRows-1)/panelRows, int64(4), int64(panelRows)
 	if w.takesByte() {
@@ -101,17 +101,17 @@ func (w *quantized) dims(minus, twofold bool) [][]int64 {
 	return dims
 }
 
-// flat is v, in rows of width columns.
+// flat reshapes v to rows of width columns.
 func (w *quantized) flat(name string, v, width *onnx.Value) *onnx.Value {
 	return w.call(name, "Reshape", v, w.concat(name+"_shape", w.integers("any", -1), width))
 }
 
-// blocks is a vector of one: the blocks of a row.
+// blocks returns the number of blocks of a row, as a vector of one.
 func (w *quantized) blocks() *onnx.Value {
 	return w.call("blocks", "Div", w.intAttribute("k"), w.intAttribute("block"))
 }
 
-// codes is the codes, or what they stand for with e2m1, as float32 in rows of one block.
+// codes returns the codes, or the values of floating-point codes, as float32 in rows of one block.
 func (w *quantized) codes() *onnx.Value {
 	c := w.float32("codes_32", w.in[w.first])
 	perm := []int64{0, 4, 1, 2, 3, 5} // panel, block, half, group, row, place -> panel, row, block, half, group, place
@@ -140,14 +140,15 @@ func (w *quantized) codes() *onnx.Value {
 	return c
 }
 
-// lookup is the elements of a table that v numbers.
+// lookup returns the elements of a table at the indices v.
 func (w *quantized) lookup(name string, table []float32, v *onnx.Value) *onnx.Value {
 	at := w.op(name+"_at", "Cast", []*onnx.Value{v}, onnx.IntAttr("to", int64(onnx.Int64)))
 	values := onnx.TensorAttr("value", onnx.NewFloat32s("", []int64{int64(len(table))}, table))
 	return w.op(name, "Gather", []*onnx.Value{w.constant(name+"_table", values), at}, onnx.IntAttr("axis", 0))
 }
 
-// ofBlock is scale or minus, the input number i, times its super block's: float32, one in a row, in the order of codes.
+// ofBlock returns scale or minus (input first + i) times the factor of its super block: a float32 column in the order
+// of codes.
 func (w *quantized) ofBlock(i int) *onnx.Value {
 	name := quantizedParams[i].Name
 	rows := func(name string, v *onnx.Value) *onnx.Value {
@@ -158,7 +159,7 @@ func (w *quantized) ofBlock(i int) *onnx.Value {
 	if w.code == codeE2M1 {
 		return w.flat(name+"_column", w.lookup("exponents", e8m0(), v), one)
 	}
-	if w.code == codeE4M3 { // one for all rows of a panel
+	if w.code == codeE4M3 { // one scale for all rows of a panel
 		v = w.call(name+"_of_row", "Expand", v, w.integers("panel_rows", 1, panelRows, 1))
 	}
 	if w.twofold {
@@ -170,7 +171,7 @@ func (w *quantized) ofBlock(i int) *onnx.Value {
 	return w.flat(name+"_column", v, one)
 }
 
-// e8m0 is what exponents of 8 bits stand for.
+// e8m0 returns the values of 8-bit exponents.
 func e8m0() []float32 {
 	table := make([]float32, 256)
 	for i := range table {
@@ -180,7 +181,7 @@ func e8m0() []float32 {
 	return table
 }
 
-// scaled is d * (code - zero), in rows of one block.
+// scaled returns d * (code - zero), in rows of one block.
 func (w *quantized) scaled(name string, zero *onnx.Value) *onnx.Value {
 	codes := w.codes()
 	if !w.isFloat() {
@@ -191,7 +192,7 @@ func (w *quantized) scaled(name string, zero *onnx.Value) *onnx.Value {
 
 func (w *quantized) zeroCode() *onnx.Value { return w.float32("zero_32", w.intAttribute("zero")) }
 
-// values is W, in rows of one block.
+// values returns W, in rows of one block.
 func (w *quantized) values() *onnx.Value {
 	v := w.scaled("scaled", w.zeroCode())
 	if w.minus {
@@ -200,7 +201,7 @@ func (w *quantized) values() *onnx.Value {
 	return v
 }
 
-// offset is what the sums of the activations are multiplied with, one in a row.
+// offset returns the factors of the sums of the activations, as a column.
 func (w *quantized) offset(centre *onnx.Value) *onnx.Value {
 	v := w.call("moved", "Mul", w.ofBlock(1), w.call("shift", "Sub", centre, w.zeroCode()))
 	if w.minus {
@@ -209,7 +210,7 @@ func (w *quantized) offset(centre *onnx.Value) *onnx.Value {
 	return v
 }
 
-// rowsOf is v in rows of width columns, the n of them that are W's.
+// rowsOf reshapes v to rows of width columns and drops the padding after the n rows of W.
 func (w *quantized) rowsOf(name string, v, width *onnx.Value) *onnx.Value {
 	return w.call(name, "Slice", w.flat(name+"_panels", v, width), w.integers("first", 0), w.intAttribute("n"),
 		w.integers("front", 0))
@@ -220,7 +221,7 @@ func (w *quantized) transposed(name string, v, width *onnx.Value) *onnx.Value {
 		onnx.IntsAttr("perm", []int64{1, 0}))
 }
 
-// sums adds up each block of the rows of x.
+// sums sums each block of the rows of x.
 func (w *quantized) sums(x *onnx.Value) *onnx.Value {
 	sums := w.op("sums", "ReduceSum", []*onnx.Value{w.flat("summed", x, w.intAttribute("block")),
 		w.integers("last", -1)}, onnx.IntAttr("keepdims", 0))

@@ -22,8 +22,8 @@ var scaleAttributes = []AttributeSpec{
 			"in float32"},
 }
 
-// normTypes are those of X (T) and scale (S). Equal types serve both values of scale_after_cast. Unequal ones serve
-// one: the product takes the type of the output, which is the narrow one in every export seen.
+// normTypes lists the types of X (T) and scale (S). Equal types work with both values of scale_after_cast. Unequal
+// types work with one value: the product takes the type of the output, which is the narrow one in every export seen.
 var normTypes = []Combination{
 	{Types: map[string]onnx.DataType{"T": f32, "S": f32}},
 	{Types: map[string]onnx.DataType{"T": f16, "S": f16}},
@@ -34,7 +34,7 @@ var normTypes = []Combination{
 	{Types: map[string]onnx.DataType{"T": f32, "S": bf16}, Attribute: "scale_after_cast", Value: 1},
 }
 
-// normVariables has the type of a norm's result, N.
+// normVariables defines N, the type of a norm's result.
 var normVariables = []Variable{{Name: "N", Doc: "the type of the norm's result", Attribute: "scale_after_cast",
 	Of: []string{"T", "S"}}}
 
@@ -42,7 +42,7 @@ var normFamily = &Family{
 	Name: "rmsnorm", Summary: "RMSNorm, alone, with the residual addition before it, or with a gate",
 }
 
-// exampleX is a shape of X whose rows no vector width divides.
+// exampleX is a shape of X whose row length is not a multiple of a vector width.
 var exampleX = []int64{2, 3, 22}
 
 var normFormula = []string{
@@ -51,7 +51,7 @@ var normFormula = []string{
 	"scale_after_cast=1: Y = round_S(round_S(n) * scale)",
 }
 
-// rmsNorm is root-mean-square layer normalisation.
+// rmsNorm is root-mean-square layer normalization.
 var rmsNorm = &Op{
 	Name:    "RMSNorm",
 	Summary: "Root-mean-square layer normalisation with statistics in float32.",
@@ -107,9 +107,8 @@ var addRMSNorm = &Op{
 	},
 }
 
-// normBody normalises x, which has the type of input xIn, from axis on, and scales it by input scaleIn; the result is
-// called name. It is written as Pow, ReduceMean, Add, Sqrt, Div, Mul because onnxruntime fuses that spelling to its own
-// kernel.
+// normBody normalizes x, which has the type of input xIn, from axis on, and scales it by input scaleIn. It calls the
+// result name. It uses Pow, ReduceMean, Add, Sqrt, Div, Mul because onnxruntime fuses these nodes into its own kernel.
 func normBody(b *body, s Site, name string, axis int64, x *onnx.Value, xIn, scaleIn int) *onnx.Value {
 	n := -axis
 	axes := make([]int64, n)
@@ -139,7 +138,7 @@ func normOverload(s Site, axis int64) string {
 	return name
 }
 
-// normSupports errs where the width of a norm of input 0, which input scale has, is left open.
+// normSupports errs if a normalized dimension of input 0, or of input scale, is unknown.
 func normSupports(op string, s Site, scale int) error {
 	x, w := s.dims(0), s.dims(scale)
 	if x == nil || w == nil {
@@ -152,5 +151,5 @@ func normSupports(op string, s Site, scale int) error {
 	return nil
 }
 
-// open writes dimensions, with ? for those that are not known.
+// open formats dimensions, with ? for unknown ones.
 func open(dims []int64) string { return strings.ReplaceAll(fmt.Sprint(dims), "-1", "?") }

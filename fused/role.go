@@ -1,11 +1,11 @@
 package fused
 
-// A Role is what an input is for an op that chooses experts, computes experts, or attends. Checks of sites choose
-// numbers by it.
+// A Role is the meaning of an input in an op that chooses experts, computes experts, or attends. Checks of sites choose
+// test values by role.
 type Role int
 
-// The roles. NoRole is for inputs of other ops, and for numbers that become shapes. A site may read some of them in the
-// place of an op's input, so not all are in the catalogue.
+// The roles. NoRole is for inputs of other ops, and for numbers that become shapes. Some roles are not in the
+// catalogue: a site may read such an input instead of an op's input.
 const (
 	NoRole         Role = iota
 	RoleTokens          // a row for each token

@@ -16,7 +16,7 @@ const (
 	layoutInterleaved = "interleaved"
 )
 
-// rotaryAttributes are those of a rotation.
+// rotaryAttributes are the attributes of a rotation.
 var rotaryAttributes = []AttributeSpec{
 	{Name: "interleaved", Type: onnx.AttrInt, Bounds: flag, Grid: []any{0, 1},
 		Doc: "which channels are a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)"},
@@ -39,7 +39,7 @@ var rotaryWhere = []Relation{{"rotary_dim <= D", "no rotary_dim of more than the
 var rotaryFamily = &Family{Name: "rope",
 	Summary: "rotary position embedding, alone or with the RMSNorm of each head before it"}
 
-// rotaryEmbedding rotates pairs of channels by the angles whose cosines and sines are given.
+// rotaryEmbedding rotates pairs of channels by angles given as cosines and sines.
 var rotaryEmbedding = &Op{
 	Name:    "RotaryEmbedding",
 	Summary: "Rotary position embedding of all or some of the channels, cosines and sines given.",
@@ -72,18 +72,18 @@ var rotaryEmbedding = &Op{
 	define:   func(b *body, s Site) []*onnx.Value { return []*onnx.Value{rotaryBody(b, s, b.in[0], 0, 1)} },
 }
 
-// rotaryExamples has tables of both widths.
+// rotaryExamples covers tables of both widths.
 func rotaryExamples(s Site) [][][]int64 {
 	attrs := Read[RotaryEmbedding](s.Attributes)
 	r := attrs.RotaryDim
 	if r == exampleX[2] && attrs.RotatedSide == sideLast {
-		return nil // all channels: there are no sides
+		return nil // all channels are rotated, so the side does not matter
 	}
 	return [][][]int64{{exampleX, {3, r}, {2, 1, r}}, {exampleX, {3, r / 2}, {2, 1, r / 2}}}
 }
 
-// rotaryOverload names what the body depends on: the width of the tables, of which cos is the first, the two layouts,
-// and which side is copied.
+// rotaryOverload names the body's variant: the width of the tables (cos is the index of the first), the two layouts,
+// and the rotated side.
 func rotaryOverload(s Site, cos int) string {
 	name := "half_tables"
 	if cosWide(s, cos) {
@@ -101,7 +101,7 @@ func rotaryOverload(s Site, cos int) string {
 	return name
 }
 
-// rotaryBody rotates v, which has the type of input like, by the tables cosIn and the one after it.
+// rotaryBody rotates v, which has the type of input like, by the tables in inputs cosIn and cosIn+1.
 func rotaryBody(b *body, s Site, v *onnx.Value, like, cosIn int) *onnx.Value {
 	attrs := Read[RotaryEmbedding](s.Attributes)
 	from, to := rotaryLayouts(s)
@@ -138,7 +138,7 @@ func rotaryBody(b *body, s Site, v *onnx.Value, like, cosIn int) *onnx.Value {
 	return b.round("Y", y, like)
 }
 
-// rotated parts the channels of x in those that are rotated and the rest. How many they are is read from the node.
+// rotated splits the channels of x into the rotated ones and the rest. It reads their number from the node.
 func (b *body) rotated(x *onnx.Value, side string) (rotated, rest *onnx.Value) {
 	dim := b.constant("dim", onnx.RefAttr("value_int", onnx.AttrInt, "rotary_dim"))
 	at := b.call("at", "Unsqueeze", dim, b.integers("front", 0))
@@ -160,7 +160,7 @@ func (b *body) pairs(first, second string, v *onnx.Value, layout string) (*onnx.
 	return b.slice(first, v, nil, nil, 2), b.slice(second, v, b.integers("one", 1), nil, 2)
 }
 
-// interleave writes first and second by turns along the last axis; the result has the shape of like.
+// interleave alternates first and second along the last axis. The result has the shape of like.
 func (b *body) interleave(name string, first, second, like *onnx.Value) *onnx.Value {
 	axis := b.integers("new_axis", -1)
 	both := b.concat("stacked", b.call("first_column", "Unsqueeze", first, axis),
@@ -178,16 +178,15 @@ func rotaryLayouts(s Site) (from, to string) {
 	return from, attrs.OutputLayout
 }
 
-// cosWide reports whether the tables, of which input cos is one, are as wide as what is rotated, rather than half as
-// wide.
+// cosWide reports whether the tables (input cos is one) are rotary_dim wide instead of half as wide.
 func cosWide(s Site, cos int) bool {
 	return s.lastDim(cos) == Read[RotaryEmbedding](s.Attributes).RotaryDim
 }
 
-// rotaryPartial reports whether there may be channels that are not rotated.
+// rotaryPartial reports whether some channels may not be rotated.
 func rotaryPartial(s Site) bool { return s.lastDim(0) != Read[RotaryEmbedding](s.Attributes).RotaryDim }
 
-// rotarySupports errs unless the tables, cos and the input after it, are as wide as each other.
+// rotarySupports errs unless the tables, inputs cos and cos+1, have one width.
 func rotarySupports(op string, s Site, cos int) error {
 	c, sin := s.lastDim(cos), s.lastDim(cos+1)
 	if c < 0 {

@@ -87,7 +87,7 @@ var topKRouter = &Op{
 
 var mixtureFamily = &Family{Name: "moe", Summary: "mixtures of experts: their routers, and the experts as one op"}
 
-// routerExamples are without and with a correction. Groups are of DeepSeek's two kinds.
+// routerExamples covers sites without and with a correction, and DeepSeek's two kinds of groups.
 func routerExamples(s Site) [][][]int64 {
 	attrs := Read[TopKRouter](s.Attributes)
 	v2 := attrs.GroupScore == groupMax && attrs.ExcludedScore == 0
@@ -160,26 +160,26 @@ func (b *body) score(s Site, name string, logits *onnx.Value) *onnx.Value {
 	return b.op(name, "Softmax", []*onnx.Value{logits}, onnx.IntAttr("axis", -1))
 }
 
-// topK returns the greatest elements of v along the last axis and where they stand; k is a vector of one.
+// topK returns the k greatest elements of v along the last axis and their indices; k is a vector of one.
 func (b *body) topK(values, indices string, v, k *onnx.Value) (*onnx.Value, *onnx.Value) {
 	a, i := b.g.NewValue(values), b.g.NewValue(indices)
 	b.g.AddNode("TopK", []*onnx.Value{v, k}, []*onnx.Value{a, i}, onnx.IntAttr("axis", -1))
 	return a, i
 }
 
-// bestGroups puts excluded_score in the place of all scores of choice but those of the best groups.
+// bestGroups replaces all scores of choice outside the best groups with excluded_score.
 func (b *body) bestGroups(s Site, choice *onnx.Value) *onnx.Value {
 	shape, groups, last := b.call("shape", "Shape", choice), b.intAttribute("groups"), b.integers("last", -1)
 	leading := b.call("leading", "Slice", shape, b.integers("first", 0), last)
 	experts := b.op("experts", "Gather", []*onnx.Value{shape, last}, onnx.IntAttr("axis", 0))
-	size := b.call("group_size", "Div", experts, groups) // written out: -1 has no meaning where there are no tokens
+	size := b.call("group_size", "Div", experts, groups) // computed, because -1 cannot be inferred without tokens
 	grouped := b.call("grouped", "Reshape", choice,
 		b.op("grouped_shape", "Concat", []*onnx.Value{leading, groups, size}, onnx.IntAttr("axis", 0)))
 	var score *onnx.Value
 	if Read[TopKRouter](s.Attributes).GroupScore == groupTop2Sum {
 		greatest, _ := b.topK("greatest", "greatest_at", grouped, b.integers("two", 2))
 		one := b.integers("one", 1)
-		// No ReduceSum: where there are no tokens, onnxruntime's (1.31) gives the shape of its input.
+		// Not ReduceSum: without tokens, onnxruntime 1.31 returns the shape of its input.
 		score = b.call("group_scores", "Add", b.slice("greatest_first", greatest, nil, one, 1),
 			b.slice("greatest_second", greatest, one, nil, 1))
 	} else {

@@ -6,7 +6,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// field is one attribute of a typed struct (attributes_gen.go): its name, and where its value is.
+// field is one attribute of a typed struct (attributes_gen.go): its name and a pointer to its value.
 type field struct {
 	name  string
 	value any // *int64, *float32 or *string; *bool for an int that is 0 or 1
@@ -14,7 +14,7 @@ type field struct {
 
 // Typed is the struct of an op's attributes, such as GLU.
 type Typed interface {
-	// OpType is the name of the op.
+	// OpType returns the name of the op.
 	OpType() string
 	// Attributes returns the attributes in the order of the declaration.
 	Attributes() []*onnx.Attribute
@@ -40,8 +40,8 @@ func write(fields []field) []*onnx.Attribute {
 	return list
 }
 
-// Read returns the struct of an op's attributes, as in Read[GLU](n.Attributes). An attribute that is not there is zero
-// (Op.Supports reports it), one that the struct lacks is passed over.
+// Read returns the struct of an op's attributes, as in Read[GLU](n.Attributes). A missing attribute is zero
+// (Op.Supports reports it). Attributes that the struct lacks are ignored.
 func Read[T any, P interface {
 	*T
 	fields() []field

@@ -17,9 +17,9 @@ const (
 
 // Combination is one combination of element types that an op takes.
 type Combination struct {
-	// Types has the type of each variable of the op's signature.
+	// Types maps each variable of the op's signature to its type.
 	Types map[string]onnx.DataType
-	// Attribute, where it is not empty, must have the value Value.
+	// Attribute, if not empty, must have the value Value.
 	Attribute string
 	Value     int64
 }
@@ -29,13 +29,13 @@ type Variable struct {
 	Name string
 	// Doc completes "takes an input of ...".
 	Doc string
-	// Attribute, where it is not empty, picks the variable that this one stands for: Of[its value]. Combinations do not
-	// list such a variable.
+	// Attribute, if not empty, selects the variable that this one equals: Of[its value]. Combinations do not list such
+	// a variable.
 	Attribute string
 	Of        []string
 }
 
-// literals are the names in a signature that stand for themselves.
+// literals are the types that a signature may name directly.
 var literals = map[string]onnx.DataType{onnx.Float.String(): onnx.Float, onnx.Float16.String(): onnx.Float16,
 	onnx.Int64.String(): onnx.Int64, onnx.Uint8.String(): onnx.Uint8}
 
@@ -54,7 +54,7 @@ func independent(variables ...string) []Combination {
 	return list
 }
 
-// with is c with one more variable.
+// with returns c with one more variable.
 func (c Combination) with(variable string, t onnx.DataType) Combination {
 	types := map[string]onnx.DataType{variable: t}
 	for v, t := range c.Types {
@@ -64,12 +64,12 @@ func (c Combination) with(variable string, t onnx.DataType) Combination {
 	return c
 }
 
-// takes reports whether the combination holds for the attributes of a site.
+// takes reports whether the combination applies to the attributes of a site.
 func (c Combination) takes(s Site) bool {
 	return c.Attribute == "" || s.Attr(c.Attribute).Int == c.Value
 }
 
-// Variable returns what is declared of a type variable that follows from others, nil for one that is free.
+// Variable returns the declaration of a type variable that follows from others, or nil for a free variable.
 func (o *Op) Variable(name string) *Variable {
 	for i := range o.Variables {
 		if o.Variables[i].Name == name {
@@ -79,7 +79,7 @@ func (o *Op) Variable(name string) *Variable {
 	return nil
 }
 
-// resolve returns the variable, or the name of a type, that stands for name at a site.
+// resolve returns the variable or type that name means at a site.
 func (o *Op) resolve(name string, s Site) string {
 	v := o.Variable(name)
 	if v == nil || v.Attribute == "" {
@@ -88,7 +88,7 @@ func (o *Op) resolve(name string, s Site) string {
 	return v.Of[min(max(s.Attr(v.Attribute).Int, 0), int64(len(v.Of)-1))]
 }
 
-// TypeOf returns the type that a parameter has in a combination.
+// TypeOf returns the type of a parameter in a combination.
 func (o *Op) TypeOf(p Param, c Combination) onnx.DataType {
 	if t, ok := literals[p.Type]; ok {
 		return t
@@ -97,12 +97,12 @@ func (o *Op) TypeOf(p Param, c Combination) onnx.DataType {
 		if c.Attribute == v.Attribute {
 			return c.Types[v.Of[c.Value]]
 		}
-		return c.Types[v.Of[0]] // the same for every value: see the test of the catalogue
+		return c.Types[v.Of[0]] // the same for every value, as a test of the catalogue checks
 	}
 	return c.Types[p.Type]
 }
 
-// OutputTypes returns the types of the outputs at a site: Undefined where the types of the inputs do not tell.
+// OutputTypes returns the types of the outputs at a site: Undefined if they do not follow from the inputs.
 func (o *Op) OutputTypes(s Site) []onnx.DataType {
 	types := make([]onnx.DataType, len(o.Outputs))
 	for i, out := range o.Outputs {
@@ -117,7 +117,7 @@ func (o *Op) OutputTypes(s Site) []onnx.DataType {
 	return types
 }
 
-// checkTypes errs unless a combination has the types of the site's inputs.
+// checkTypes errs unless a combination matches the types of the site's inputs.
 func (o *Op) checkTypes(s Site) error {
 	left := slices.Clone(o.Types)
 	first := map[string]int{}

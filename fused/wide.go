@@ -18,8 +18,8 @@ const (
 	wideSound      = 1500
 )
 
-// wideForms returns the attributes that are not the first of their grid, and the shapes of the inputs, of ops at such
-// sizes. Where no sum runs along a dimension it is small.
+// wideForms returns forms of an op at such sizes. Attributes that a form does not set have the first value of their
+// grid. A dimension that is not summed over is small.
 func (o *Op) wideForms() []Form {
 	attr, name := onnx.IntAttr, onnx.StringAttr
 	form := func(dims [][]int64, attrs ...*onnx.Attribute) Form {
@@ -104,7 +104,7 @@ func (o *Op) wideForms() []Form {
 	return list
 }
 
-// quantized is a form of Linear or Embedding.
+// quantized returns a form of Linear or Embedding.
 func (o *Op) quantized(f quantizedForm, n, k int64, form func(dims [][]int64, attrs ...*onnx.Attribute) Form) Form {
 	table := Embedding{f.code, f.zero, f.block, n, k}
 	attrs, first := table.Attributes(), []int64{3}
@@ -115,8 +115,8 @@ func (o *Op) quantized(f quantizedForm, n, k int64, form func(dims [][]int64, at
 	return form(append([][]int64{first}, weights...), attrs...)
 }
 
-// WideExamples lists sites at the widths of real models, for types that differ in what is computed: all the same, and
-// of quantised weights float32 and one type of scales for each kind of codes.
+// WideExamples lists sites at the widths of real models. It returns none for a combination that computes the same as
+// another one: it takes equal types only, and with quantized weights float32 and one type of scales for each code.
 func (o *Op) WideExamples(c Combination, opset int64) []Site {
 	first := onnx.Undefined
 	for _, variable := range []string{"T", "B", "W", "V", "G"} {
