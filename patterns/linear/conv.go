@@ -17,24 +17,24 @@ import (
 // limits bound the search. A convolution of 8,192 channels takes about 20 million steps.
 var limits = match.Limits{Each: 1 << 16, Reserve: 1 << 28, Shares: 2}
 
-// maxElements bounds the tokens that are tried, except in the first world.
+// maxElements bounds the elements of x in the tried worlds, except the first.
 const maxElements = 1 << 16
 
-// maxSteps bounds the nodes before and behind a convolution.
+// maxSteps bounds the nodes before and after a convolution.
 const maxSteps = 12
 
-// conv is a depthwise convolution along time, and what is written around it: padding or the kept tokens before it, a
-// slice, an activation and a transposition behind it.
+// conv is a depthwise convolution along time with the nodes around it: padding or kept tokens before it, and a slice,
+// an activation and a transposition after it.
 type conv struct {
 	g       *match.View
 	budget  *match.Budget
 	n       *onnx.Node
 	x, past *onnx.Value   // past is nil if nothing is joined in front of x
-	all     []*onnx.Value // what is made of past and x before the convolution
+	all     []*onnx.Value // values computed from past and x before the convolution
 	nodes   []*onnx.Node
 }
 
-// Convs finds causal convolutions by what the nodes around a depthwise Conv compute.
+// Convs finds causal convolutions. It recognizes them by the results of the nodes around a depthwise Conv.
 func Convs(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Miss) {
 	for _, n := range g.Graph.Nodes {
 		if !n.Is("Conv") || others.Have(n) || !depthwise(g, n) {
@@ -50,7 +50,7 @@ func Convs(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Mi
 	return sites, nil
 }
 
-// depthwise reports whether a Conv has a dimension of time alone, and weights of its own for each channel.
+// depthwise reports whether a Conv has only the dimension of time and separate weights for each channel.
 func depthwise(g *match.View, n *onnx.Node) bool {
 	if n.Input(0) == nil || n.Input(1) == nil || n.OutputValue(0) == nil {
 		return false
@@ -85,7 +85,7 @@ func (c *conv) find(others site.Others) *site.Site {
 	return nil
 }
 
-// before looks for what the Conv reads of the tokens: through padding, slices and a Concat with the kept ones.
+// before follows the Conv's input back through padding, slices and a Concat with the kept tokens.
 func (c *conv) before() {
 	v := c.n.Input(0)
 	for range maxSteps {
@@ -162,7 +162,7 @@ func (c *conv) behind() []result {
 	return list
 }
 
-// state is the value of the kept tokens behind x, if a node makes them of all tokens.
+// state returns the value with the tokens to keep for the next call, if a node slices them from all tokens, or nil.
 func (c *conv) state(op fused.CausalConv, nodes []*onnx.Node) *onnx.Value {
 	if c.past == nil {
 		return nil
@@ -178,7 +178,7 @@ func (c *conv) state(op fused.CausalConv, nodes []*onnx.Node) *onnx.Value {
 	return nil
 }
 
-// closed reports whether only the nodes read what they make, except the results.
+// closed reports whether only the nodes read their outputs, except the results.
 func (c *conv) closed(nodes []*onnx.Node, results ...*onnx.Value) bool {
 	for _, n := range nodes {
 		for _, v := range n.Outputs {
@@ -197,8 +197,8 @@ func (c *conv) closed(nodes []*onnx.Node, results ...*onnx.Value) bool {
 	return true
 }
 
-// computes reports whether a value is an output of the op, at the sizes of the worlds in which it is small: of tokens,
-// kept tokens, weights and biases of our choice.
+// computes reports whether a value equals an output of the op for random tokens, kept tokens, weights and biases, at
+// the sizes of all worlds in which it is small.
 func (c *conv) computes(op fused.CausalConv, v *onnx.Value, turned bool, output int) bool {
 	weight, bias := c.n.Input(1), c.n.Input(2)
 	tried := false
@@ -245,8 +245,7 @@ func (c *conv) computes(op fused.CausalConv, v *onnx.Value, turned bool, output 
 	return tried
 }
 
-// alike reports whether two tensors are the same except for roundings, got with its last two axes exchanged if it is
-// turned.
+// alike reports whether two tensors are equal up to rounding. If turned is set, got has its last two axes exchanged.
 func alike(got, want *reference.Tensor, turned bool) bool {
 	rows, columns := 1, 1
 	if want.Rank() == 3 {
@@ -272,7 +271,7 @@ func alike(got, want *reference.Tensor, turned bool) bool {
 	return true
 }
 
-// site has the op compute a result and the kept tokens.
+// site makes the op compute a result and the kept tokens.
 func (c *conv) site(op fused.CausalConv, r result, state *onnx.Value, nodes []*onnx.Node) *site.Site {
 	s := site.New(c.g, fused.CausalConvName, r.value.Producer)
 	s.Anchor, s.Nodes = c.n, nodes

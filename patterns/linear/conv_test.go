@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// convolution has a Conv of six channels that reads four tokens, with what is written around it.
+// convolution builds a Conv of six channels that reads four tokens, and the nodes around it.
 type convolution struct {
 	*onnxtest.Builder
 	x, w *onnx.Value
@@ -29,7 +29,7 @@ func (c *convolution) conv(x *onnx.Value, left, right int64) *onnx.Value {
 	return c.Op("Conv", x, c.w, onnx.IntAttr("group", 6), onnx.IntsAttr("pads", []int64{left, right}))
 }
 
-// first are the first tokens, as many as x has; last are the last ones.
+// first takes the first tokens, as many as x has; last takes the last ones.
 func (c *convolution) first(v *onnx.Value) *onnx.Value {
 	return c.Op("Slice", v, c.Ints(0), c.tokens(), c.Ints(2))
 }
@@ -44,7 +44,7 @@ func (c *convolution) tokens() *onnx.Value {
 
 func (c *convolution) silu(v *onnx.Value) *onnx.Value { return c.Op("Mul", v, c.Op("Sigmoid", v)) }
 
-// stepped is a step of decoding: kept tokens before x, and the last ones of all of them after it.
+// stepped builds a decode step: it joins kept tokens and x, and keeps the last tokens of both.
 func (c *convolution) stepped(kept int) (y, state *onnx.Value) {
 	all := c.Op("Concat", c.Input("past", onnx.Float, "b", 6, kept), c.x, onnx.IntAttr("axis", 2))
 	state = c.Op("Slice", all, c.Ints(-int64(kept)), c.Ints(math.MaxInt64), c.Ints(2))
@@ -57,8 +57,8 @@ func TestConvs(t *testing.T) {
 		name   string
 		tokens any
 		write  func(c *convolution) []*onnx.Value
-		found  string // the activation; "" if it is no such convolution
-		nodes  int    // that are left, with the op
+		found  string // the activation; "" if nothing is found
+		nodes  int    // nodes in the replacement
 	}{
 		{"padded on both sides", "n", func(c *convolution) []*onnx.Value {
 			return []*onnx.Value{c.silu(c.first(c.conv(c.x, 3, 3)))}

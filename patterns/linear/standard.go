@@ -12,7 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// Find finds the ops that the standard (opset 27) and onnxruntime have for linear attention and causal convolutions.
+// Find finds the ops of the standard (opset 27) and of onnxruntime for linear attention and causal convolutions.
 func Find(g *match.View, others site.Others) (sites []*site.Site, misses []*match.Miss) {
 	for _, n := range g.Graph.Nodes {
 		if !onnx.IsStandardDomain(n.Domain) && n.Domain != onnx.Microsoft || others.Have(n) {
@@ -37,7 +37,7 @@ func Find(g *match.View, others site.Others) (sites []*site.Site, misses []*matc
 	return sites, misses
 }
 
-// readLinearAttention has the fused op compute a node of LinearAttention.
+// readLinearAttention makes the fused op compute a LinearAttention node.
 func readLinearAttention(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
 	queries, heads := integer(n, "q_num_heads", 0), integer(n, "kv_num_heads", 0)
 	width, known := g.Facts.Dim(n.Input(0), 2)
@@ -79,7 +79,7 @@ func readLinearAttention(g *match.View, n *onnx.Node) (*site.Site, *reason.Reaso
 	return s, nil
 }
 
-// readCausalConv has the fused op compute a node of CausalConvWithState.
+// readCausalConv makes the fused op compute a CausalConvWithState node.
 func readCausalConv(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
 	if n.OutputValue(0) == nil || n.Input(1) == nil {
 		return nil, reason.New(reason.Other, n, "CausalConvWithState lacks an input or its output")
@@ -109,7 +109,7 @@ func readCausalConv(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
 	return s, nil
 }
 
-// computed has the op of a site compute the first output of a node, and the second one if something reads it.
+// computed makes the op of a site compute the first output of a node, and the second one if it is read.
 func computed(s *site.Site, n *onnx.Node, op fused.Typed, inputs []*site.Operand) []*site.Operand {
 	names := fused.Lookup(op.OpType()).OutputNames()
 	if v := n.OutputValue(1); v == nil || !v.IsOutput() && len(v.Uses()) == 0 {
@@ -120,7 +120,7 @@ func computed(s *site.Site, n *onnx.Node, op fused.Typed, inputs []*site.Operand
 	return outputs
 }
 
-// integer is an int attribute of a node, or what stands for it where it is left out.
+// integer returns an int attribute of a node, or otherwise if the node lacks it.
 func integer(n *onnx.Node, name string, otherwise int64) int64 {
 	if a := n.Attr(name); a != nil {
 		return a.Int

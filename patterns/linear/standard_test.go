@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// node is a model of one node with two outputs, of the standard or of onnxruntime.
+// node returns a model of one node with two outputs, of the standard or of onnxruntime.
 func node(op string, t, state onnx.DataType, inputs map[string][]any, attrs ...any) *onnx.Model {
 	b := onnxtest.New(27)
 	args := []any{}
@@ -34,7 +34,7 @@ func node(op string, t, state onnx.DataType, inputs map[string][]any, attrs ...a
 	return b.Model
 }
 
-// heads are the inputs of a gated delta net of two heads of queries, and of keys and states as given.
+// heads returns the inputs of a gated delta net with two heads of queries and the given heads of keys and states.
 func heads(keys, states int) map[string][]any {
 	return map[string][]any{"q": {"b", "n", 16}, "k": {"b", "n", 8 * keys}, "v": {"b", "n", 5 * states},
 		"past": {"b", states, 8, 5}, "decay": {"b", "n", states}, "beta": {"b", "n", states}}
@@ -52,7 +52,7 @@ func TestFind(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		model *onnx.Model
-		nodes string // of what takes the node's place, or why nothing does
+		nodes string // the nodes of the replacement, or the reason that there is none
 	}{
 		{"the standard's", node(attention, onnx.Float, onnx.Float, heads(2, 2), two...), "LinearAttention"},
 		{"in float16", node(attention, onnx.Float16, onnx.Float16, heads(2, 2), two...),

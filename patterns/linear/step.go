@@ -13,26 +13,26 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// maxCone bounds the nodes between a state and what is read of the next one.
+// maxCone bounds the nodes between a state and the row read from the next state.
 const maxCone = 24
 
-// step is one token of linear attention: a state that decays, what is added to it, and the row that is read of the sum.
+// step is one token of linear attention: a state that decays, an update added to it, and a row read from the sum.
 type step struct {
 	g               *match.View
 	budget          *match.Budget
 	add             *onnx.Node
-	outer           *onnx.Node  // what is added: the product of a key and an update
+	outer           *onnx.Node  // the product of a key and an update, which is added
 	state           *onnx.Value // [batch, heads, key, value]
-	decay           *onnx.Value // the factor of the state, nil for none
+	decay           *onnx.Value // the factor of the state; nil if there is none
 	row             *onnx.Value
 	heads, key, val int64
 	nodes           []*onnx.Node                // between the state and the row
-	given           []*onnx.Value               // what they read that no state is in
-	base            map[*onnx.Value]*onnx.Value // of given ones: the value that they are views of
-	q, k, v, beta   *onnx.Value                 // bases
+	given           []*onnx.Value               // inputs of nodes that do not depend on a state
+	base            map[*onnx.Value]*onnx.Value // the value that each given value is a view of
+	q, k, v, beta   *onnx.Value                 // values of base
 }
 
-// Steps finds decode steps of linear attention by what the nodes between two states compute.
+// Steps finds decode steps of linear attention. It recognizes them by the results of the nodes between two states.
 func Steps(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Miss) {
 	for _, n := range g.Graph.Nodes {
 		if !n.Is("Add") || others.Have(n) {
@@ -56,7 +56,7 @@ func Steps(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Mi
 	return sites, nil
 }
 
-// begins reads the decayed state and what is added to it, a product of a column and a row.
+// begins reads the decayed state and the added product of a column and a row.
 func (s *step) begins(decayed, outer *onnx.Value) bool {
 	if decayed == nil || outer == nil || s.add.OutputValue(0) == nil {
 		return false
@@ -88,14 +88,14 @@ func (s *step) begins(decayed, outer *onnx.Value) bool {
 
 func (s *step) stateLike(v *onnx.Value) bool { return s.g.Facts.SameShape(v, s.add.OutputValue(0)) }
 
-// factorLike reports whether a value has a number for each head, or for each channel of its keys.
+// factorLike reports whether a value has one number for each head, or for each channel of a head's keys.
 func (s *step) factorLike(v *onnx.Value) bool {
 	last, ok := s.g.Facts.Dim(v, -1)
 	rank, ranked := s.g.Facts.Rank(v)
 	return ok && ranked && rank == 4 && last == 1
 }
 
-// isOuter reports whether a product has one side as wide as keys are and one as wide as values are.
+// isOuter reports whether a product multiplies a column by a row.
 func (s *step) isOuter(n *onnx.Node) bool {
 	if !n.Is("Mul") && !n.Is("MatMul") {
 		return false
@@ -111,7 +111,7 @@ func (s *step) isOuter(n *onnx.Node) bool {
 	return one(a, -1) && one(b, -2) || n.Is("Mul") && one(a, -2) && one(b, -1)
 }
 
-// cone collects the nodes from the state to the next one and to the row that is read of it, and what they read besides.
+// cone collects the nodes from the state to the next state and to the row read from it, and their other inputs.
 func (s *step) cone() bool {
 	next := s.add.OutputValue(0)
 	within := map[*onnx.Value]bool{s.state: true}
@@ -143,7 +143,7 @@ func (s *step) cone() bool {
 	if s.row == nil || !s.shaped() {
 		return false
 	}
-	// Only those that the next state or the row is made of.
+	// Keep only nodes that the next state or the row depends on.
 	needed := map[*onnx.Value]bool{next: true, s.row: true}
 	for _, n := range slices.Backward(all) {
 		if !needed[n.OutputValue(0)] {
@@ -174,7 +174,7 @@ func (s *step) cone() bool {
 	return len(s.given) <= 8
 }
 
-// shaped reports whether the dimensions of the row are known, except that of the batch.
+// shaped reports whether all dimensions of the row except the batch are known.
 func (s *step) shaped() bool {
 	rank, ok := s.g.Facts.Rank(s.row)
 	for axis := 1; ok && axis < rank; axis++ {
@@ -198,7 +198,7 @@ func (s *step) after(next *onnx.Value, n *onnx.Node, all []*onnx.Node) bool {
 	return false
 }
 
-// elements counts the elements of a value in the first world, 0 if they are not known.
+// elements returns the number of elements of a value in the first world, or 0 if unknown.
 func (s *step) elements(v *onnx.Value) int64 {
 	shape, ok := s.g.Facts.Shape(v, 0)
 	if !ok {
@@ -207,7 +207,7 @@ func (s *step) elements(v *onnx.Value) int64 {
 	return int64(match.Elements(match.As[int](shape)))
 }
 
-// viewed is the value that v has the elements of, in their order.
+// viewed returns the value that v is a view of: it has the same elements in the same order.
 func (s *step) viewed(v *onnx.Value) *onnx.Value {
 	for range maxSteps {
 		n := v.Producer
@@ -248,7 +248,7 @@ func (s *step) keepsOrder(n *onnx.Node) bool {
 	return len(n.AttrInts("perm")) > 0
 }
 
-// assign tries which of the given values are queries, keys, values and beta.
+// assign searches for the roles of the given values: queries, keys, values and beta.
 func (s *step) assign() bool {
 	var bases []*onnx.Value
 	for _, v := range s.given {
@@ -259,7 +259,7 @@ func (s *step) assign() bool {
 	if len(bases) < 3 || len(bases) > 4 {
 		return false
 	}
-	heads := s.elements(s.state) / s.key / s.val // of the batch
+	heads := s.elements(s.state) / s.key / s.val // of all sequences
 	if heads == 0 {
 		return false
 	}
@@ -287,7 +287,7 @@ func (s *step) assign() bool {
 	return try(0)
 }
 
-// computes reports whether the nodes compute the op of one token, on numbers of our choice.
+// computes reports whether the nodes compute the op for one token, on random numbers.
 func (s *step) computes() bool {
 	lab := probe.NewLab(s.g, maxCone, s.budget)
 	shape, ok := lab.Shape(s.state)
@@ -364,7 +364,7 @@ func (s *step) op() fused.LinearAttention {
 	return fused.LinearAttention{QHeads: s.heads, KHeads: s.heads, VHeads: s.heads, Scale: 1}
 }
 
-// site has the op compute the row and the next state.
+// site makes the op compute the row and the next state.
 func (s *step) site() *site.Site {
 	made := site.New(s.g, fused.LinearAttentionName, s.row.Producer)
 	made.Anchor, made.Nodes = s.add, slices.Clone(s.nodes)

@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// token is a step of two heads with keys of 4 and values of 5 channels.
+// token builds a step of two heads with keys of 4 and values of 5 channels.
 type token struct {
 	*onnxtest.Builder
 	state, q, k, v, gate, beta *onnx.Value
@@ -25,17 +25,17 @@ func newToken(channels int) *token {
 func (c *token) last(v *onnx.Value) *onnx.Value  { return c.Op("Unsqueeze", v, c.Ints(-1)) }
 func (c *token) front(v *onnx.Value) *onnx.Value { return c.Op("Unsqueeze", v, c.Ints(-2)) }
 
-// factor is what the state is multiplied with.
+// factor returns the factor of the state.
 func (c *token) factor() *onnx.Value { return c.last(c.Op("Exp", c.gate)) }
 
 func (c *token) decayed() *onnx.Value { return c.Op("Mul", c.state, c.factor()) }
 
-// at is what a state has at a key: a sum over the channels of the key.
+// at reads a state at a key: a sum over the channels of the key.
 func (c *token) at(state, key *onnx.Value) *onnx.Value {
 	return c.Op("ReduceSum", c.Op("Mul", state, c.last(key)), c.Ints(-2), onnx.IntAttr("keepdims", 0))
 }
 
-// with adds a key and what goes with it to a state.
+// with adds the product of a key and an update to a state.
 func (c *token) with(state, row *onnx.Value) *onnx.Value {
 	return c.Op("Add", state, c.Op("Mul", c.last(c.k), c.front(row)))
 }

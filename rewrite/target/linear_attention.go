@@ -10,10 +10,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// ortLinearAttention writes onnxruntime's LinearAttention, which has heads of queries and keys as the fused op.
+// ortLinearAttention writes onnxruntime's LinearAttention, which takes the fused op's heads of queries and keys.
 func ortLinearAttention(c *Call) error { return c.linearAttention(onnx.Microsoft) }
 
-// standardLinearAttention writes LinearAttention of the standard (opset 27), whose keys have a head for each state.
+// standardLinearAttention writes LinearAttention of the standard (opset 27), whose keys have one head for each state.
 func standardLinearAttention(c *Call) error {
 	a := c.asLinearAttention()
 	queries, keys, states := a.QHeads, a.KHeads, a.VHeads
@@ -24,7 +24,7 @@ func standardLinearAttention(c *Call) error {
 	return c.linearAttention("")
 }
 
-// linearAttention writes LinearAttention of a domain. Its gates are of the type of q, so both must be float32.
+// linearAttention writes LinearAttention of a domain. Its gates must have the type of q, so q must be float32.
 func (c *Call) linearAttention(domain string) error {
 	if c.Type(fused.LinearAttentionQ) != onnx.Float {
 		return fmt.Errorf("LinearAttention takes q, decay and beta of one type, here q is %s and the others float32",
@@ -61,7 +61,7 @@ func (c *Call) linearAttention(domain string) error {
 	return nil
 }
 
-// unit divides the heads of v, each width channels wide, by their lengths.
+// unit divides each head of v, width channels wide, by its length.
 func (c *Call) unit(v *onnx.Value, heads, width int64, epsilon float32) *onnx.Value {
 	rows := c.Op1("Reshape", []*onnx.Value{v, c.Integers(0, 0, heads, width)})
 	squares := c.Op1("Mul", []*onnx.Value{rows, rows})
@@ -95,7 +95,7 @@ func (c *Call) causalConv(domain string) error {
 	return nil
 }
 
-// writtenOutConv writes the kept tokens, the convolution and the activation as ops that every opset has.
+// writtenOutConv writes the kept tokens, the convolution and the activation with ops that every opset has.
 func writtenOutConv(c *Call) error {
 	x, w := c.Input(fused.CausalConvX), c.Dims(fused.CausalConvWeight)
 	if len(w) != 3 || w[0] < 0 || w[2] < 0 {

@@ -12,11 +12,11 @@ import (
 
 var kinds = map[onnx.AttributeType]string{onnx.AttrInt: "int", onnx.AttrFloat: "float", onnx.AttrString: "string"}
 
-// short names the element types where there is little room.
+// short has short names of the element types, for tables.
 var short = map[onnx.DataType]string{onnx.Float: "f32", onnx.Float16: "f16", onnx.BFloat16: "bf16", onnx.Int64: "int64",
 	onnx.Int8: "int8", onnx.Uint8: "uint8"}
 
-// signature lists parameters with their types behind the separator; optional marks those that may be left out.
+// signature lists parameters, each with its type after the separator. optional marks optional parameters.
 func signature(list []fused.Param, separator, optional string) string {
 	return joined(list, func(p fused.Param) string {
 		if p.Optional {
@@ -26,7 +26,7 @@ func signature(list []fused.Param, separator, optional string) string {
 	})
 }
 
-// dims writes a shape with its alternatives, each with what it goes with.
+// dims formats a shape with its alternatives and what selects each.
 func dims(o *fused.Op, s fused.Shape) string {
 	selector, list := s.Alternatives()
 	return strings.Join(cases(o, selector, list, func(text string) string {
@@ -39,7 +39,7 @@ func dims(o *fused.Op, s fused.Shape) string {
 	}), " or ")
 }
 
-// cases lists alternatives: those that are the same once, with the values of the attribute that select them.
+// cases lists the distinct alternatives, each with the values of the attribute that select it.
 func cases(o *fused.Op, selector string, list []string, write func(string) string) []string {
 	var texts []string
 	with := map[string][]string{}
@@ -69,7 +69,7 @@ func cases(o *fused.Op, selector string, list []string, write func(string) strin
 	return texts
 }
 
-// sizes lists what sizes follow from others, and how they are related.
+// sizes lists the sizes that follow from others and the relations between sizes.
 func sizes(o *fused.Op) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(o.Let)) {
@@ -84,8 +84,8 @@ func sizes(o *fused.Op) string {
 	return strings.Join(list, "; ")
 }
 
-// typesText returns which types an op takes: variables that each have any type for themselves, then those that go
-// together, then those that follow.
+// typesText describes the types that an op takes: first independent variables, then variables that depend on each
+// other, then variables that follow from others.
 func typesText(o *fused.Op, brief bool) string {
 	name := onnx.DataType.String
 	if brief {
@@ -123,7 +123,7 @@ func typesText(o *fused.Op, brief bool) string {
 	return strings.Join(slices.Concat(words, together(o, tied, name), follow), "; ")
 }
 
-// alone lists the types of a variable that has each of them whatever the other ones have; nil for another variable.
+// alone lists the types of a variable that is independent of the others. It returns nil for another variable.
 func alone(o *fused.Op, variable string, free []string) []onnx.DataType {
 	with := map[onnx.DataType][]string{}
 	var types []onnx.DataType
@@ -151,7 +151,7 @@ func alone(o *fused.Op, variable string, free []string) []onnx.DataType {
 	return types
 }
 
-// together lists the combinations of variables that depend on each other, by the attribute that they hold for.
+// together lists the combinations of variables that depend on each other, grouped by attribute value.
 func together(o *fused.Op, variables []string, name func(onnx.DataType) string) []string {
 	if len(variables) == 0 {
 		return nil
@@ -174,7 +174,7 @@ func together(o *fused.Op, variables []string, name func(onnx.DataType) string) 
 	return mapped(order, func(where string) string { return where + or(sets[where]) })
 }
 
-// or joins words as a sentence does.
+// or joins words as in a sentence: a, b or c.
 func or(words []string) string {
 	n := len(words) - 1
 	if n == 0 {

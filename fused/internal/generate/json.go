@@ -36,11 +36,11 @@ type (
 		Outputs []string `json:"outputs"`
 	}
 	formJSON struct {
-		// Attributes are the values, in the order of the op's list.
+		// Attributes are the values in the order of the op's list.
 		Attributes []any
 		// Inputs and Outputs are shapes, null for an input that is left out.
 		Inputs, Outputs [][]int64
-		// Types are the combinations that the form is there for, by their place in the op's list.
+		// Types are the combinations that the form applies to, as indices in the op's list.
 		Types []int
 
 		Set []*onnx.Attribute
@@ -52,7 +52,7 @@ func (f formJSON) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{f.Attributes, f.Inputs, f.Outputs, f.Types})
 }
 
-// headOf is an op in JSON, left open for its forms.
+// headOf returns an op in JSON without the closing brace, so that its forms can follow.
 func headOf(o *fused.Op) (string, error) {
 	op := opJSON{Name: o.Name, Family: o.Family.Name, Devices: o.Devices, Partial: o.Partial,
 		Inputs: parameters(o.Inputs), Outputs: parameters(o.Outputs)}

@@ -15,7 +15,7 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 	}
 }
 
-// TestStaleFilesAreNoticed: each file is noticed when it is another one, and written anew.
+// TestStaleFilesAreNoticed changes each file and checks that it is reported and rewritten.
 func TestStaleFilesAreNoticed(t *testing.T) {
 	for _, stale := range files {
 		dir := t.TempDir()
@@ -26,7 +26,7 @@ func TestStaleFilesAreNoticed(t *testing.T) {
 			}
 			text := string(b)
 			if f == stale {
-				text = strings.Replace(text, "RMSNorm |", "Norm |", 1) // in the part of a document that is generated
+				text = strings.Replace(text, "RMSNorm |", "Norm |", 1) // in the generated part of a document
 				text = strings.Replace(text, "AddRMSNorm", "AddNorm", 1)
 			}
 			path := filepath.Join(dir, f)

@@ -15,12 +15,12 @@ func fieldNames(o *fused.Op) string {
 	return joined(table.Sizes[:table.Fields], func(e fused.SizeEntry) string { return strings.TrimPrefix(e.Text, "#") })
 }
 
-// sizeDef is an initializer of the C++ struct of a size.
+// sizeDef returns the initializer of the C++ struct of a size.
 func sizeDef(e fused.SizeEntry) string {
 	return trimmed(fmt.Sprintf("{%q, %q, %d, %d, %d}", e.Text, rune(e.Kind), e.Number, e.Left, e.Right), ", 0}", ", 0}")
 }
 
-// trimmed leaves out the members at the end of an initializer that are what they would be without it.
+// trimmed removes trailing members of an initializer that have their default values.
 func trimmed(text string, ends ...string) string {
 	for _, end := range ends {
 		if !strings.HasSuffix(text, end) {
@@ -31,7 +31,7 @@ func trimmed(text string, ends ...string) string {
 	return text
 }
 
-// alternatives lists those of all shapes, each once, and how many words come before each.
+// alternatives lists the distinct alternatives of all shapes, and the number of words before each.
 func alternatives(t fused.ShapeTable) (list [][]fused.DimEntry, before []int) {
 	n := 0
 	for _, s := range slices.Concat(t.Inputs, t.Outputs) {
@@ -45,7 +45,7 @@ func alternatives(t fused.ShapeTable) (list [][]fused.DimEntry, before []int) {
 	return list, before
 }
 
-// dimDefs are initializers of the C++ structs of words, a line for each alternative.
+// dimDefs returns the initializers of the C++ structs of words, a line for each alternative.
 func dimDefs(t fused.ShapeTable) []string {
 	list, _ := alternatives(t)
 	return mapped(list, func(dims []fused.DimEntry) string {
@@ -56,7 +56,7 @@ func dimDefs(t fused.ShapeTable) []string {
 	})
 }
 
-// shapeDefs are initializers of the C++ structs of shapes, of inputs and then outputs.
+// shapeDefs returns the initializers of the C++ structs of shapes: inputs, then outputs.
 func shapeDefs(op string, t fused.ShapeTable) (list []string) {
 	known, before := alternatives(t)
 	for _, s := range slices.Concat(t.Inputs, t.Outputs) {
@@ -70,7 +70,7 @@ func shapeDefs(op string, t fused.ShapeTable) (list []string) {
 	return list
 }
 
-// relationDef is an initializer of the C++ struct of a relation.
+// relationDef returns the initializer of the C++ struct of a relation.
 func relationDef(r fused.RelationEntry) string {
 	return fmt.Sprintf("{%q, %d, %d, %d, %d, %t, %s, %s}", rune(r.Kind), r.Left, r.Right, r.Selector, r.Value, r.Unless,
 		strconv.Quote(r.Text), strconv.Quote(r.Doc))

@@ -11,14 +11,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// member is one field of a struct of attributes, or a struct of another op in it.
+// member is one field of a struct of attributes, or the embedded struct of another op.
 type member struct {
 	Name, Type string
 	Doc        []string // lines of a comment
 	Attribute  string   // empty for another op's struct
 }
 
-// goMembers lists the fields of an op's Go struct. Another op's struct is embedded if it is there as a whole.
+// goMembers lists the fields of an op's Go struct. It embeds the struct of another op if the op has all its attributes.
 func goMembers(o *fused.Op) []member {
 	var list []member
 	for _, a := range o.Attributes {
@@ -39,8 +39,7 @@ func goMembers(o *fused.Op) []member {
 	return list
 }
 
-// fields is the Go expression for the fields of an op's struct. Attributes of an embedded struct are written and read
-// in its order.
+// fields returns the Go expression for the fields of an op's struct. Attributes of an embedded struct keep its order.
 func fields(o *fused.Op) string {
 	var parts []string
 	var rest []string
@@ -76,7 +75,7 @@ func whole(o *fused.Op, part *fused.Part) bool {
 	return n == len(fused.Lookup(part.Op).Attributes)
 }
 
-// initialisms are words that Go writes in capitals.
+// initialisms maps words to their spelling in Go names.
 var initialisms = map[string]string{"ids": "IDs", "pe": "PE"}
 
 // attributeNames lists the names of all attributes.
@@ -91,7 +90,7 @@ func attributeNames() []string {
 	return slices.Compact(names)
 }
 
-// goName is the Go name of an attribute or an input.
+// goName returns the Go name of an attribute or an input.
 func goName(name string) string {
 	return joinWords(name, func(word string) string {
 		if text, ok := initialisms[word]; ok {
@@ -152,7 +151,7 @@ func cMembers(o *fused.Op) []member {
 	return list
 }
 
-// structs lists the ops, those whose structs have other ops' in them last.
+// structs lists the ops. Ops whose structs contain structs of other ops come last.
 func structs() []*fused.Op {
 	var list, last []*fused.Op
 	for _, o := range fused.Ops() {
@@ -172,7 +171,7 @@ func fieldOf(a fused.AttributeSpec) string {
 	return a.Name
 }
 
-// offset is where a C++ struct has an attribute.
+// offset returns the offset of an attribute in the C++ struct.
 func offset(o *fused.Op, a fused.AttributeSpec) string {
 	name := fieldOf(a)
 	if a.Part != nil {
@@ -181,7 +180,7 @@ func offset(o *fused.Op, a fused.AttributeSpec) string {
 	return fmt.Sprintf("offsetof(%sAttributes, %s)", o.Name, name)
 }
 
-// sameAs names an op before this one that has the same attributes, and so the same C++ struct; else it is empty.
+// sameAs names an earlier op with the same attributes, and so the same C++ struct. It returns "" if there is none.
 func sameAs(o *fused.Op) string {
 	for _, other := range fused.Ops() {
 		if other == o {
@@ -196,7 +195,7 @@ func sameAs(o *fused.Op) string {
 	return ""
 }
 
-// bounds is an initializer of the C++ struct.
+// bounds returns the initializer of the C++ struct of bounds.
 func bounds(b fused.Bounds, expected string) string {
 	least, most := b.Least, b.Most
 	multiple := max(b.Multiple, 1)
@@ -219,7 +218,7 @@ func double(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
-// rule is an initializer of the C++ struct of a rule: what is limited, to what, and what decides whether it holds.
+// rule returns the initializer of the C++ struct of a rule: the limited attribute, its limits, and the condition.
 func rule(o *fused.Op, r fused.Rule) string {
 	place := func(name string) int {
 		return slices.IndexFunc(o.Attributes, func(a fused.AttributeSpec) bool { return a.Name == name })
@@ -244,7 +243,7 @@ func rule(o *fused.Op, r fused.Rule) string {
 		bounds(r.Bounds, r.Expected()))
 }
 
-// tied is the attribute and its value that a combination of types holds for, as members of the C++ struct.
+// tied returns the attribute and the value that a combination of types requires, as members of the C++ struct.
 func tied(o *fused.Op, c fused.Combination) string {
 	if c.Attribute == "" {
 		return ""

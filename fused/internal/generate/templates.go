@@ -16,7 +16,7 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// templates write the files: text, with the catalogue's parts between << and >>.
+// templates write the files. Actions are between << and >>.
 var templates = template.Must(template.New("").Delims("<<", ">>").Funcs(template.FuncMap{
 	"ops": fused.Ops, "devices": fused.Devices, "enumerations": enumerations, "forms": formsOf, "head": headOf,
 	"domain":    func() string { return fused.Domain },
@@ -86,7 +86,7 @@ func variables(o *fused.Op) (list []string) {
 	return list
 }
 
-// mapped returns what f makes of each element.
+// mapped returns the results of f for each element.
 func mapped[T, U any](list []T, f func(T) U) []U {
 	made := make([]U, len(list))
 	for i, x := range list {
@@ -103,14 +103,14 @@ func words[T any](list []T, text func(T) string) string { return strings.Join(ma
 
 func upper(d fused.Device) string { return strings.ToUpper(string(d)) }
 
-// enumeration is the values of string attributes.
+// enumeration is a C++ enumeration of the values of string attributes.
 type enumeration struct {
 	Name   string
 	Values []string
 }
 
-// enumerations lists those of string attributes that are no bool in C++. Attributes of one name have the same values,
-// as far as they go, and so has one whose name ends in another one's.
+// enumerations lists the enumerations of string attributes that are not bools in C++. Attributes share an enumeration
+// if their names are equal or one ends in the other. Then the values of one must begin with the values of the other.
 func enumerations() ([]enumeration, error) {
 	var list []enumeration
 	for _, o := range fused.Ops() {
@@ -137,7 +137,7 @@ func enumerations() ([]enumeration, error) {
 	return list, nil
 }
 
-// enumerationOf names the enumeration of a string attribute: by the attribute, or by one that its name ends in.
+// enumerationOf names the enumeration of a string attribute after the attribute, or after one that its name ends in.
 func enumerationOf(a fused.AttributeSpec) string {
 	for _, o := range fused.Ops() {
 		for _, other := range o.Attributes {
@@ -156,7 +156,7 @@ func camel(name string) string {
 var constantOf = map[onnx.DataType]string{onnx.Float: "kF32", onnx.Float16: "kF16", onnx.BFloat16: "kBF16",
 	onnx.Int64: "kI64", onnx.Int8: "kI8", onnx.Uint8: "kU8"}
 
-// shape is written as [2,3]; that of an input which is left out is "-".
+// shape formats a shape as [2,3], or as "-" if the input is left out.
 func shape(dims []int64) string {
 	if dims == nil {
 		return "-"
@@ -170,7 +170,7 @@ func set(attributes []*onnx.Attribute, kind string) string {
 	return words(of, func(a *onnx.Attribute) string { return fmt.Sprint(a.Name, "=", valueOf(a)) })
 }
 
-// required is how many parameters come before those that may be left out.
+// required returns the number of required parameters.
 func required(params []fused.Param) int {
 	n := slices.IndexFunc(params, func(p fused.Param) bool { return p.Optional })
 	if n < 0 {
