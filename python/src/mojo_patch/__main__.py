@@ -1,4 +1,4 @@
-"""python -m mojo_patch: the program, for where its folder is not on PATH."""
+"""python -m mojo_patch: the program, if its folder is not on PATH."""
 
 import os
 import subprocess

@@ -58,20 +58,20 @@ class ApplyOptions(TypedDict, total=False):
         runs_on: lower nodes that a provider of onnxruntime lacks: "cpu", "cuda", "cpu@1.29"
         html: file for the report as a page
         external_data_over: put weights of more than this many bytes into a data file
-        link_weights: make the data file a hard link of the input's data file where it has the same bytes
+        link_weights: make the data file a hard link of the input's data file if it has the same bytes
         crosscheck: read the output with another ONNX reader and compare
     Decoders:
         dtype: convert the model first: "float32", "float16" or "bfloat16"
-        safe: with dtype="float16", scale what would overflow by powers of two
+        safe: with dtype="float16", scale values that would overflow by powers of two
         safe_inputs, safe_headroom: recorded cases to measure magnitudes on, and how many times they must fit
         strict: with safe, raise CheckFailed if a value has to stay in float32
         free: dimensions of inputs whose sizes at export are baked, such as ["batch", "sequence"]
-        extend_masks: with free, take folded masks to go on as they begin
+        extend_masks: with free, assume that folded masks continue as they begin
         last_logits: compute the logits of the last position only
         cache: "static", or "static=M" for buffers of M tokens
         past_length: True: the number of cached tokens is an input; "rows": one number for each sequence
         mla_cache: keep the latents of DeepSeek's attention in its caches
-        merge_products: make one product of several products of one value
+        merge_products: merge several products of one value into one
         quantized: "keep", or "mojo" for products and tables that other tools quantized in blocks
         activations: with quantized="mojo": "int16", "int8" or "float"
         accuracy_level: with target="ort": 0 or 4
@@ -83,10 +83,10 @@ class ApplyOptions(TypedDict, total=False):
         keep_failed: keep the output when the golden cases fail
         require: raise NothingFused if there is nothing to fuse
     Where things are:
-        assume_available: take kernels for available that are not on this machine
+        assume_available: assume kernels that are not on this machine
         allow_missing_weights, allow_links: take models whose weights are absent, or behind links
         kernels_lib, onnxruntime: paths of the libraries
-    progress: a bar: None where stderr is a terminal, True everywhere, False nowhere
+    progress: a bar: None if stderr is a terminal, True always, False never
     """
 
     kernels: Union[str, Sequence[str]]
@@ -159,7 +159,7 @@ class DiffOptions(TypedDict, total=False):
         backend: devices whose kernels to use
         threads: of onnxruntime
     allow_links: take models whose weights are behind links
-    progress: a bar: None where stderr is a terminal, True everywhere, False nowhere
+    progress: a bar: None if stderr is a terminal, True always, False never
     """
 
     inputs: Path
@@ -188,7 +188,7 @@ class DiffOptions(TypedDict, total=False):
 
 
 def _documented(options: Type[Any]) -> Callable[[F], F]:
-    """Adds the description of the options to a function's documentation, where help() shows it."""
+    """Adds the description of the options to a function's documentation, for help()."""
 
     def add(function: F) -> F:
         lines = (options.__doc__ or "").partition("\n")[2]
@@ -200,9 +200,9 @@ def _documented(options: Type[Any]) -> Callable[[F], F]:
 
 @_documented(ApplyOptions)
 def apply(model: Model, output: Optional[Path] = None, **options: Unpack[ApplyOptions]) -> Report:
-    """Patches a model and writes it to output; without that, beside the model as NAME.mojo.onnx.
+    """Patches a model and writes it to output; without output, beside the model as NAME.mojo.onnx.
 
-    model is a path, bytes, an onnx.ModelProto, an onnx_ir.Model, or what torch.onnx.export returns.
+    model is a path, bytes, an onnx.ModelProto, an onnx_ir.Model, or the result of torch.onnx.export.
     """
     arguments = flags("apply", options, ApplyOptions)
     if output is not None:
@@ -214,7 +214,7 @@ def apply(model: Model, output: Optional[Path] = None, **options: Unpack[ApplyOp
 
 @_documented(ApplyOptions)
 def match(model: Model, **options: Unpack[ApplyOptions]) -> Report:
-    """Reports what apply would do, and writes nothing."""
+    """Reports the changes that apply would make, and writes nothing."""
     return _patch("match", model, flags("match", options, ApplyOptions), options)
 
 
@@ -285,8 +285,7 @@ def _apply_proto(
 def apply_folder(folder: Path, output: Path, **options: Unpack[ApplyOptions]) -> Dict[str, Report]:
     """Patches each model in a folder, as optimum exports it, into another folder, and copies the other files.
 
-    Returns the reports by the models' paths in the folder. What is behind a symbolic link is taken only with
-    allow_links=True.
+    Returns the reports by the models' paths in the folder. Symbolic links are followed only with allow_links=True.
     """
     reports = {}
     for parent, _, names in os.walk(folder):
@@ -310,7 +309,7 @@ def apply_folder(folder: Path, output: Path, **options: Unpack[ApplyOptions]) ->
 def diff(
     model: Model, other: Optional[Model] = None, *, golden: Optional[Path] = None, **options: Unpack[DiffOptions]
 ) -> Difference:
-    """Compares the outputs of two models, or those of models with golden. A difference does not raise."""
+    """Compares the outputs of two models, or of one model with golden. A difference does not raise."""
     arguments = flags("diff", options, DiffOptions)
     if golden is not None:
         arguments.append(f"--golden={os.fspath(golden)}")

@@ -29,14 +29,14 @@ _WARNING = re.compile(r"(refused|open|missed|nothing fused|variants|warning|kern
 
 
 class Output(NamedTuple):
-    """What a command printed: its JSON, and the report for people."""
+    """The output of a command: its JSON, and the report for people."""
 
     data: Any
     text: str
 
 
 def find_program() -> str:
-    """Gives the path of the program mojo-patch that was installed with this package."""
+    """Returns the path of the program mojo-patch that was installed with this package."""
     name = "mojo-patch.exe" if os.name == "nt" else "mojo-patch"
     packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     prefix = os.path.join("..", "Scripts") if os.name == "nt" else os.path.join("..", "..", "bin")
@@ -54,7 +54,7 @@ def find_program() -> str:
 
 
 def _onnxruntime() -> Optional[str]:
-    """Gives the folder of this Python's onnxruntime where the program can use it, without an import of it."""
+    """Returns the folder of this Python's onnxruntime if the program can use it, without importing it."""
     for folder in package_folders("onnxruntime"):
         capi = os.path.join(folder, "capi")
         try:
@@ -78,8 +78,8 @@ def _environment() -> Dict[str, str]:
 def run(name: str, flags: List[str], models: List[str], progress: Optional[bool] = None) -> Output:
     """Runs a command of the program with --json and returns its output.
 
-    The report for people is logged as well, at level WARNING where something was not done. A result that the program
-    prints although it fails, such as a comparison that does not pass, is returned. Any other failure is raised.
+    The report for people is logged as well, at level WARNING if something was not done. run returns a result that the
+    program prints although it fails, such as a comparison that does not pass. It raises any other failure.
     """
     command = [find_program(), name, *flags, "--json", "--progress-lines", "--", *models]
     log.debug("running %s", command)
@@ -101,7 +101,7 @@ def run(name: str, flags: List[str], models: List[str], progress: Optional[bool]
 
 @contextlib.contextmanager
 def _started(command: List[str]) -> Iterator[subprocess.Popen[str]]:
-    """Starts the program, and ends it where an exception leaves the block, such as that of Ctrl-C."""
+    """Starts the program, and ends it if an exception leaves the block, such as Ctrl-C's."""
     held = _HeldInterrupt()
     try:
         with subprocess.Popen(
@@ -158,7 +158,7 @@ def _listen(stderr: Any, shown: Progress, errors: List[str], lines: List[str]) -
 
 
 def _interrupt(process: subprocess.Popen[str]) -> None:
-    """Ends the program as Ctrl-C does: it removes what is written and not whole. A second Ctrl-C kills it."""
+    """Ends the program like Ctrl-C: it removes incomplete files. A second Ctrl-C kills it."""
     try:
         if sys.platform == "win32":
             # The console's only signal interrupts both.

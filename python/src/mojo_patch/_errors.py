@@ -30,7 +30,7 @@ class NotInstalled(MojoPatchError):
 
 
 class ModelNotFound(MojoPatchError, FileNotFoundError):
-    """There is no such file (exit code 2)."""
+    """The file does not exist (exit code 2)."""
 
 
 _BY_EXIT_CODE = {1: CheckFailed, 3: NothingFused, 4: NotInstalled}

@@ -1,4 +1,4 @@
-"""Where the kernel libraries are."""
+"""Finds the kernel libraries."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _file_name(library: str) -> str:
 
 
 def package_folders(package: str) -> List[str]:
-    """Gives the folders of an installed package, without an import of it.
+    """Returns the folders of an installed package, without importing it.
 
     `python -c` and `python -m` put the working directory first in sys.path. A package there counts only if Python has
-    imported it already: a folder of models that somebody else filled must not bring the libraries that are loaded.
+    already imported it: a downloaded folder of models must not supply the libraries to load.
     """
     module = sys.modules.get(package)
     if module is not None:
@@ -38,7 +38,7 @@ def package_folders(package: str) -> List[str]:
 
 
 def find_library(device: str) -> Optional[str]:
-    """Gives the path of the kernel library for "cpu" or "cuda", None where its package is not installed."""
+    """Returns the path of the kernel library for "cpu" or "cuda", None if its package is not installed."""
     package, library = _DEVICES[device]
     for folder in package_folders(package):
         path = os.path.join(folder, _file_name(library))
@@ -48,9 +48,9 @@ def find_library(device: str) -> Optional[str]:
 
 
 def get_library_path(device: str = "cpu") -> str:
-    """Gives the path of the kernel library, for SessionOptions.register_custom_ops_library.
+    """Returns the path of the kernel library, for SessionOptions.register_custom_ops_library.
 
-    The library for "cuda" has the CPU's kernels as well, and comes in a wheel of its own.
+    The library for "cuda" has the CPU's kernels as well, and comes in a separate wheel.
     """
     if device not in _DEVICES:
         raise ValueError(f"there are no kernels for {device!r} here, but for {' and '.join(_DEVICES)}")

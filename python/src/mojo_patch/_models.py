@@ -39,7 +39,7 @@ def is_ir(model: Any) -> bool:
 
 @contextlib.contextmanager
 def staged(model: Any) -> Iterator[str]:
-    """Yields the path of a model: its own, or that of a temporary file that holds it."""
+    """Yields the path of a model, or of a temporary file that holds it."""
     if isinstance(model, (str, os.PathLike)):
         yield os.fspath(model)
         return
@@ -72,10 +72,10 @@ def kind(model: Any) -> str:
 
 
 class Staged:
-    """A ModelProto in a folder: the graph in path, its weights beside it, and room for what is made of it in patched.
+    """A ModelProto in a folder: the graph in path, its weights beside it, and room for the result in patched.
 
-    The weights are neither serialised nor copied in memory on the way. Those that lie in files already, in data_folder,
-    are linked to. The model decides nothing about where a file is written or what is linked to: see _link.
+    The weights are neither serialized nor copied in memory on the way. Files of weights in data_folder are linked to.
+    The model does not decide where a file is written or which file is linked to: see _link.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Staged:
                 shutil.copyfile(target, link)
 
     def load(self, path: str) -> onnx.ModelProto:
-        """Reads the model that the program made of this one. What lay in files of data_folder still does."""
+        """Reads the model that the program made of this one. Weights in files of data_folder stay there."""
         import onnx
         from onnx.external_data_helper import load_external_data_for_tensor
 
@@ -162,7 +162,7 @@ class Staged:
 
 
 def _copy(source: Any, target: Any, leave: str) -> None:
-    """Copies the fields of a message, but for one."""
+    """Copies the fields of a message, except one."""
     for field, value in source.ListFields():
         if field.name == leave:
             continue
@@ -175,7 +175,7 @@ def _copy(source: Any, target: Any, leave: str) -> None:
 
 
 def regular_file(folder: str, location: str, allow_links: bool) -> str:
-    """Gives the path of a file below a folder, of a location that _location gives."""
+    """Returns the path of a file below a folder, for a location that _location returns."""
     parts = location.split("/")
     for i in range(len(parts)):
         path = os.path.join(folder, *parts[: i + 1])
@@ -196,7 +196,7 @@ def regular_file(folder: str, location: str, allow_links: bool) -> str:
 
 
 def _location(tensor: onnx.TensorProto) -> str:
-    """Gives the cleaned path of the file that a tensor lies in, within the folder of its model."""
+    """Returns the cleaned path of a tensor's file, within the folder of its model."""
     given = _place(tensor).get("location", "")
     location = posixpath.normpath(given.replace("\\", "/") if os.name == "nt" else given)
     inside = location.split("/")[0] not in ("", ".", "..")

@@ -12,9 +12,9 @@ log = logging.getLogger("mojo_patch")
 
 
 class Progress:
-    """A bar of tqdm's where it is installed and stderr is a terminal, debug logs elsewhere.
+    """A tqdm bar if tqdm is installed and stderr is a terminal, else debug logs.
 
-    wanted=True shows the bar on what is no terminal, too, and wanted=False never.
+    wanted=True shows the bar without a terminal, too, and wanted=False never.
     """
 
     def __init__(self, wanted: Optional[bool]) -> None:
@@ -25,7 +25,7 @@ class Progress:
         return self
 
     def step(self, done: int, total: int, what: str) -> None:
-        """Takes what the program reports: so many of all the sites, say, are done."""
+        """Takes a progress report of the program: for example, so many of all the sites are done."""
         log.debug("%s %d of %d", what, done, total)
         if self._bar is None:
             self._bar = self._open(total, what)

@@ -1,4 +1,4 @@
-"""The program's reports as dataclasses. The fields are those of its JSON."""
+"""The program's reports as dataclasses, with the fields of its JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _fields(kind: Any) -> Dict[str, Any]:
 
 
 def _value(hint: Any, value: Any) -> Any:
-    """Makes of a JSON value what the type of its field asks for."""
+    """Converts a JSON value to the type of its field."""
     inner: Any = getattr(hint, "__args__", ())
     origin = getattr(hint, "__origin__", None)
     if value is None:
@@ -110,7 +110,7 @@ class OpCount:
 
 @dataclass(frozen=True)
 class PatternCount:
-    """How many sites of a pattern were found, and what became of them."""
+    """How many sites of a pattern were found, by result."""
 
     name: str
     found: int
@@ -153,7 +153,7 @@ class Check:
 class Site:
     """A place in the graph where a pattern matched, or (status "missed") nearly did.
 
-    status is "fused", "refused", "open" or "missed"; reason says in one line why it was left as it was.
+    status is "fused", "refused", "open" or "missed"; reason says in one line why the site did not change.
     """
 
     pattern: str
@@ -210,7 +210,7 @@ class DType:
 
 @dataclass(frozen=True)
 class ScaledValues:
-    """Values, such as a residual stream, that hold a power of two times what they held before."""
+    """Values, such as a residual stream, that were multiplied by a power of two."""
 
     value: str
     exponent: int
@@ -241,7 +241,7 @@ class WideValue:
 
 @dataclass(frozen=True)
 class Variant:
-    """How far the outputs of a model in a type are from those in float32."""
+    """The difference between the outputs of a model in a type and in float32."""
 
     type: str
     not_finite: int
@@ -253,7 +253,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Safe:
-    """What was done so that no value of a model overflows in float16."""
+    """The changes that keep all values of a model in float16's range."""
 
     inputs: int
     recorded: bool
@@ -283,7 +283,7 @@ class Opset:
 
 @dataclass(frozen=True)
 class Lowered:
-    """Nodes of one op and types that became what a provider has: way is "body", or the types between casts."""
+    """Nodes of one op and types that were lowered for a provider: way is "body", or the types between casts."""
 
     op: str
     types: List[str]
@@ -293,7 +293,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class RunsOn:
-    """What was lowered for a provider of onnxruntime."""
+    """The nodes lowered for a provider of onnxruntime."""
 
     provider: str
     runtime: str
@@ -315,7 +315,7 @@ class Inlined:
 
 @dataclass(frozen=True)
 class Cache:
-    """Caches that were made buffers; length is 0 where the callers choose it."""
+    """Caches that became buffers; length is 0 if the callers choose it."""
 
     form: str
     inputs: List[str]
@@ -331,7 +331,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Latent:
-    """Caches that were made to hold latents; bytes are those of a token of a sequence, in all of them together."""
+    """Caches that now hold latents; bytes count one token of a sequence, in all of them together."""
 
     inputs: List[str]
     dropped: List[str]
@@ -413,7 +413,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class CannRewrites:
-    """What was changed for Ascend besides the sites."""
+    """The changes for Ascend besides the sites."""
 
     expanded: int = 0
     matmuls: int = 0
@@ -440,7 +440,7 @@ class UnlearntSite:
 
 @dataclass(frozen=True)
 class Learnt:
-    """What was learnt from the blocks that were fitted; times are those of finding all blocks."""
+    """The patterns learned from the fitted blocks; times are for finding all blocks."""
 
     fitted: int
     learnt: int
@@ -466,12 +466,12 @@ class Times:
 
 @dataclass(frozen=True, repr=False)
 class Report(Printed):
-    """The blocks that apply found in a model, and what it did with them.
+    """The blocks that apply found in a model, and their results.
 
-    fused counts the sites that became one op; a transposition that was moved (KeyTranspose) is not one of them.
-    refused counts those that failed a check and stayed as they were. assumed lists changes besides the sites that were
-    made without a proof, unproven changes that were not made because no proof succeeded. ops has the nodes before and
-    after, by op, if a model was written.
+    fused counts the sites that became one op, without moved transpositions (KeyTranspose). refused counts the sites
+    that failed a check and did not change. assumed lists changes besides the sites that were made without a proof,
+    unproven changes that were not made because no proof succeeded. ops has the nodes before and after, by op, if a
+    model was written.
     """
 
     schema: int
@@ -546,7 +546,7 @@ class Report(Printed):
 
 @dataclass(frozen=True)
 class Element:
-    """An element of an output where the difference is greatest."""
+    """The element of an output with the greatest difference."""
 
     index: List[int]
     got: float
@@ -563,7 +563,7 @@ class NonFinite:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What a comparison lets pass."""
+    """The differences that a comparison accepts."""
 
     abs: float
     rel: float
@@ -614,7 +614,7 @@ class OutputDifference:
 
 @dataclass(frozen=True)
 class CaseDifference:
-    """A case of a comparison. error says what could not be compared."""
+    """A case of a comparison. error says why it could not be compared."""
 
     case: int
     outputs: List[OutputDifference]
@@ -626,8 +626,8 @@ class CaseDifference:
 class Comparison:
     """A model compared with another one, or with recorded outputs.
 
-    layers and sensitivity are the program's JSON as it is. router_ties counts the tokens whose experts differ only by a
-    tie; None if the ties were not asked for.
+    layers and sensitivity are the program's JSON, unchanged. router_ties counts the tokens whose experts differ only by
+    a tie; None if the ties were not asked for.
     """
 
     model: str
@@ -704,7 +704,7 @@ class LocalFunction:
 
 @dataclass(frozen=True)
 class Warning:
-    """What is wrong with a model as it was exported, and whether apply mends it."""
+    """A fault of the exported model, and whether apply repairs it."""
 
     pattern: str
     node: str
@@ -770,7 +770,7 @@ class KernelTrial:
 
 @dataclass(frozen=True)
 class GenAIFolder:
-    """A folder for onnxruntime-genai. computed are inputs of the model that its graph makes of what genai gives."""
+    """A folder for onnxruntime-genai. computed are model inputs that its graph computes from genai's inputs."""
 
     folder: str
     files: List[str]
@@ -787,7 +787,7 @@ class GenAIFolder:
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output of a request. Of a model that is batched dims are those behind the batch's; -1 is any."""
+    """An input or output of a request. For a batched model dims exclude the batch; -1 is any size."""
 
     name: str
     data_type: str
@@ -796,14 +796,14 @@ class Tensor:
 
 @dataclass(frozen=True)
 class State(Tensor):
-    """An input that takes what an output gave for the request before."""
+    """An input that takes an output of the previous request."""
 
     output: str = ""
 
 
 @dataclass(frozen=True)
 class TritonModel:
-    """A model in a repository of Triton Inference Server. states are what the server keeps for each sequence."""
+    """A model in a repository of Triton Inference Server. states are kept by the server for each sequence."""
 
     repository: str
     name: str
