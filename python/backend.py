@@ -102,12 +102,12 @@ def metadata(name, summary, licences, more=""):
 
 
 def built_at():
-    """Returns the time that files in what is packed here have: no earlier than 1980, as zip knows no such times."""
+    """Returns the time of the packed files: no earlier than 1980, the first year of zip."""
     return max(int(os.environ.get("SOURCE_DATE_EPOCH", 0)), 315532800)
 
 
 def zip_file(files, at):
-    """Returns the bytes of a zip file of {name: (content, mode)}, which follow from these and the time alone."""
+    """Returns the bytes of a zip file of {name: (content, mode)}, which depend only on these and the time."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as z:
         for name, (content, mode) in sorted(files.items()):
@@ -119,7 +119,7 @@ def zip_file(files, at):
 
 
 def tar_file(files, at):
-    """Returns the bytes of a .tar.gz of {name: (content, mode)}, which follow from these and the time alone."""
+    """Returns the bytes of a .tar.gz of {name: (content, mode)}, which depend only on these and the time."""
     made = io.BytesIO()
     with gzip.GzipFile(fileobj=made, mode="wb", filename="", mtime=0) as packed, \
             tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -177,12 +177,12 @@ class Wheel:
 
 
 def cuda_extra():
-    """Returns what METADATA says of `pip install mojo-patch[cuda]`."""
+    """Returns the METADATA of `pip install mojo-patch[cuda]`."""
     return f'Provides-Extra: cuda\nRequires-Dist: mojo-patch-cuda=={version()}; extra == "cuda"\n'
 
 
 def pack(folder, program, library, licences, platform):
-    """Makes the wheel mojo-patch of the program, the CPU kernels, and the licences of what the program links."""
+    """Makes the wheel mojo-patch of the program, the CPU kernels, and the licenses of the linked modules."""
     wheel = Wheel("mojo-patch", SUMMARY, platform, cuda_extra())
     wheel.add_module()
     program, library = pathlib.Path(program), pathlib.Path(library)
@@ -226,7 +226,7 @@ def this_platform():
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """PEP 517: builds the program with Go and the kernels with CMake, for this machine.
 
-    The kernels are built where `make` builds them, so that either takes what the other has compiled.
+    The kernels are built in make's folder, so that either reuses the other's results.
     """
     suffix = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
     library = ("mojo_ops" if sys.platform == "win32" else "libmojo_ops") + suffix

@@ -58,7 +58,7 @@ def plain(types):
 
 
 def merged(kernels):
-    """Make one of kernels that differ in the types behind one name alone: onnxruntime has one for each type."""
+    """Merge kernels that differ only in the types behind one name: onnxruntime has one for each type."""
     kept = []
     for types in kernels:
         for other in kept:
@@ -91,8 +91,9 @@ def opens(op, opset):
 
 def listed():
     """Return, for each op, the versions of its schema, and one line for each kernel: device, first and last version (0:
-    the first alone), types of the inputs, and the types behind a name of types. The device "body" stands for an op that
-    runs on its definition, in models of these opsets. Lines begin with the op that they are about."""
+    only the first), types of the inputs, and the types behind a name of types. The device "body" marks an op that runs
+    on its definition, in models of these opsets. Lines begin with their op.
+    """
     import onnxruntime
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
@@ -143,8 +144,9 @@ def device(line):
 
 
 def merge(table, files):
-    """Return the lines of a table: the versions, with the newest opset of each; and for each op its name and lines as
-    those of the lists, which begin with the versions that they are of, as bits."""
+    """Return the lines of a table: the versions, with the newest opset of each; and for each op its name and the lines
+    of the lists, which begin with their versions, as bits.
+    """
     old = unpacked(table) if pathlib.Path(table).exists() else {}
     lists = {}
     for file in files:

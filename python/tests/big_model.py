@@ -23,7 +23,7 @@ def matrix(name, location, offset):
 
 
 def layer(i, x):
-    """The nodes of a layer as exporters write them, and the name of what the last one gives."""
+    """The nodes of a layer as exporters write them, and the name of the last one's output."""
     name = lambda part: f"layers.{i}.{part}"
     nodes = [
         helper.make_node("Pow", [x, "two"], [name("square")], name("pow")),

@@ -44,7 +44,7 @@ def pythons():
 
 
 def environment(name, python, *requirements):
-    """Makes an environment with the wheel; None where a package is not to be had."""
+    """Makes an environment with the wheel; None if a package is not available."""
     folder = ROOT / "build" / "python" / name
     program = folder / "bin" / "python"
     if not program.exists():

@@ -49,7 +49,7 @@ class Documents(unittest.TestCase):
         return done.stdout
 
     def install(self, text):
-        """Runs the first block as it stands there, in the clone, and puts what it made first in the PATH."""
+        """Runs the first block verbatim, in the clone, and puts its results first in the PATH."""
         environment = ROOT / "venv"
         if not environment.exists():
             self.addCleanup(shutil.rmtree, str(environment), ignore_errors=True)

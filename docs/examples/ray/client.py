@@ -15,7 +15,7 @@ log = logging.getLogger("client")
 
 
 def generate(url, request, tries=10, timeout=120):
-    """Yields events. Where a connection breaks, asks for what is behind the tokens that have come."""
+    """Yields events. If a connection breaks, asks again from the last token received."""
     tokens = []
     for attempt in range(tries):
         body = json.dumps({**request, "tokens": tokens}).encode()

@@ -85,7 +85,7 @@ class Model:
             raise
 
     async def step(self):
-        """Has each sequence that runs go on by a token, and new ones begin where there are rows."""
+        """Continues each running sequence by a token, and starts new ones if there are rows."""
         if self.running:
             for sequence, token in zip(self.running, await asyncio.to_thread(self.decoder.step)):
                 sequence.send(token)
@@ -107,13 +107,13 @@ class Model:
                 self.running.pop()
 
     def check_health(self):
-        """Raises where this replica is to be replaced."""
+        """Raises if this replica must be replaced."""
         if self.loop.done():
             raise RuntimeError("decoding has ended") from self.loop.exception()
 
 
 def read_tokenizer(folder):
-    """Reads the tokenizer of a folder, and the ids that end a text, of which a folder may have none."""
+    """Reads the tokenizer of a folder, and the ids that end a text, if the folder has any."""
     from tokenizers import Tokenizer
 
     folder = pathlib.Path(folder)
@@ -131,7 +131,7 @@ def read_tokenizer(folder):
 
 @serve.deployment
 class Ingress:
-    """Answers over HTTP, and takes a request to another replica where one is lost, from the token it has reached."""
+    """Answers over HTTP. If a replica is lost, continues its request on another one, from the last token."""
 
     def __init__(self, model, room, folder=None, tries=10):
         self.model = model.options(stream=True)
@@ -177,7 +177,7 @@ class Ingress:
         yield "data: [DONE]\n\n"
 
     def text_stream(self, tokens):
-        """Returns what makes text of the tokens behind some: a character may have several tokens."""
+        """Returns a function that makes text of the next tokens: a character may have several tokens."""
         if not self.tokenizer:
             return lambda token: {}
         from tokenizers.decoders import DecodeStream
@@ -188,7 +188,7 @@ class Ingress:
         return lambda token: {"text": stream.step(self.tokenizer, token) or ""}
 
     async def go_on(self, ids, max_tokens, stop, tokens):
-        """Appends to tokens and yields what it appends."""
+        """Appends to tokens and yields the appended ones."""
         for attempt in range(self.tries):
             if len(tokens) >= max_tokens or tokens and tokens[-1] in stop:
                 return
@@ -207,7 +207,7 @@ class Ingress:
 
 
 def build(args):
-    """The application; args are those of serve.yaml. Wrong ones are reported before anything starts."""
+    """The application; args come from serve.yaml. Wrong ones are reported before anything starts."""
     if not pathlib.Path(args["model"]).is_file():
         raise FileNotFoundError(f"there is no model {args['model']}")
     if args.get("tokenizer"):

@@ -52,7 +52,7 @@ def run(*command, **environment):
 
 
 def make_questions(original, count, max_tokens, vocabulary, seed=1):
-    """Makes requests of random ids, with the tokens that mojo-patch generate gives."""
+    """Makes requests of random ids, with the tokens of mojo-patch generate."""
     chance = random.Random(seed)
     prompts = [[chance.randrange(3, vocabulary) for _ in range(chance.randint(1, 40))] for _ in range(count)]
     flags = [flag for ids in prompts for flag in ("--ids", ",".join(map(str, ids)))]
@@ -131,7 +131,7 @@ def serving(folder, config, cluster):
 
 
 def replicas(cluster):
-    """The processes of the model's replicas, those of the first node first."""
+    """The processes of the model's replicas, the first node's first."""
     import psutil  # which comes with ray
 
     found = []
@@ -144,7 +144,7 @@ def replicas(cluster):
 
 
 class Clients:
-    """Threads that ask until the time is over. The counts are of what came back."""
+    """Threads that ask until the time is over, and counts of the results."""
 
     def __init__(self, count, url, questions):
         self.url, self.questions = url, questions

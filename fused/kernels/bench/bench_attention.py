@@ -62,7 +62,7 @@ class Layers:
         return name
 
     def model(self, layer, room):
-        """room is how many keys the caches of inputs have, None for no caches."""
+        """room is the number of keys in the caches of inputs, None for no caches."""
         q = "q"
         for i in range(self.count):
             q = layer(self, i, q)
@@ -199,7 +199,7 @@ def cache(m, room):
 
 
 class Contender:
-    """A session whose inputs are bound, caches over themselves where they are written in place."""
+    """A session with bound inputs. Caches that are written in place are bound over themselves."""
 
     def __init__(self, library, m, layer, caches, in_place):
         room = next(iter(caches.values())).shape()[2] if caches else None
@@ -255,7 +255,7 @@ class Reader:
 
 
 class Multiplier:
-    """Times a MatMul of 1024^3, and gives the time for the products of all layers at that rate."""
+    """Times a MatMul of 1024^3, and returns the time for the products of all layers at that rate."""
 
     def __init__(self, library, m):
         n = 1024

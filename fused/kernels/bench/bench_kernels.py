@@ -56,7 +56,7 @@ class Chain:
 
 
 def scale(chain, i, width=None):
-    """A scale of its own for each link, near 1."""
+    """A separate scale for each link, near 1."""
     name = f"scale{i}"
     chain.initializers[name] = (1 + 0.1 * np.random.default_rng(i).standard_normal(
         width or chain.shape[-1])).astype(np.float32)

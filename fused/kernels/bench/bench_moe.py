@@ -256,7 +256,7 @@ class Reader:
 
 
 class Routing:
-    """Experts for every call: those that were not used for the longest time come first."""
+    """Experts for every call, least recently used first."""
 
     def __init__(self, block, tokens):
         self.block, self.tokens, self.next = block, tokens, 0
@@ -279,7 +279,7 @@ class Routing:
 
 
 class Contender:
-    """A session and its inputs, which stay where they are."""
+    """A session and its inputs, which stay in place."""
 
     def __init__(self, block, name, make, tokens, x, args):
         shapes = {"x": x.shape, "weights": (tokens, block.top_k), "ids": (tokens, block.top_k),

@@ -42,7 +42,7 @@ class Shape:
         self.softcap = 30.0 if self.kind == "softcap" else 0.0
 
     def lengths(self):
-        """Those that GroupQueryAttention knows when it is made."""
+        """The lengths that GroupQueryAttention knows when it is made."""
         return {"last": np.full(self.batch, self.keys - 1, np.int32), "total": np.array(self.keys, np.int32)}
 
     def __str__(self):

@@ -64,7 +64,7 @@ class Emulation:
         self.acl.CannEmulationReset()
 
     def message(self):
-        """What aclGetRecentErrMsg gives: None if nothing failed."""
+        """The text of aclGetRecentErrMsg: None if nothing failed."""
         text = self.acl.aclGetRecentErrMsg()
         return None if text is None else text.decode()
 
@@ -99,7 +99,7 @@ class Emulation:
         return array
 
     def view(self, address, dtype, shape, strides=None, offset=0, storage=None, form=FORMAT_ND):
-        """An aclTensor, or None where one is refused."""
+        """An aclTensor, or None if it is refused."""
         if strides is None:
             strides = [int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))]
         dims = lambda values: (I64 * max(len(values), 1))(*values)
@@ -196,7 +196,7 @@ def start(folder, device=True):
 
 
 def in_a_process(code, **environment):
-    """Runs Python code in a process of its own, where FOLDER is the folder."""
+    """Runs Python code in a separate process, with FOLDER set to the folder."""
     return subprocess.run([sys.executable, "-c", f"FOLDER = {FOLDER!r}\n{code}"], capture_output=True, text=True,
                           env=dict(os.environ, PYTHONPATH=os.path.dirname(__file__), **environment))
 

@@ -59,7 +59,7 @@ class Device(cann.Case):
         e.check(e.base.aclDestroyAclOpExecutor(executor))
 
     def test_later(self):
-        """What was asked for is not done before somebody waits for it."""
+        """A task is not done before a caller waits for it."""
         stream, held = e.stream(), e.tensor(np.zeros(8, np.uint8).view(F32))
         e.run("aclrtMemsetAsync", held.address, SIZE(8), 1, SIZE(8), stream)
         self.assertEqual(held.value().view(np.uint8).tolist(), [0] * 8)
@@ -68,7 +68,7 @@ class Device(cann.Case):
         e.run("aclrtDestroyStream", stream)
 
     def test_by_itself(self):
-        """It is done after some time even if nobody waits."""
+        """It is done after some time even if no caller waits."""
         got = cann.in_a_process("""
 import cann, numpy, time
 e = cann.start(FOLDER)

@@ -118,7 +118,7 @@ class OrdinaryOps(unittest.TestCase):
 
 
     def test_callers(self):
-        """Callers side by side, each in a stream of its own, below one session."""
+        """Callers side by side, each in a separate stream, below one session."""
         w = self.normal(8, 8)
         s = session([("Mul", ["x", "x"], ["a"], {}), ("MatMul", ["a", "w"], ["y"], {})], {"x": w}, constants={"w": w})
         wrong = []
@@ -198,7 +198,7 @@ t.run([("Add", ["x", "x"], ["y"], {})], {"x": numpy.ones(3, numpy.float32)})
         self.assertIn("aclgrphParseONNXFromMem", emulation.log())
 
     def test_no_library(self):
-        """Without the libraries the provider does not load: what the tests above saw is the emulation."""
+        """Without the libraries the provider does not load: the tests above ran on the emulation."""
         got = cann.in_a_process("""
 import numpy
 import cann_emulation_test as t
@@ -210,7 +210,7 @@ t.run([("Add", ["x", "x"], ["y"], {})], {"x": numpy.ones(3, numpy.float32)})
 
 class HostTouch(unittest.TestCase):
     def test_fault(self):
-        """What the host reads of the device's memory ends the process, and what comes back by a copy does not."""
+        """A read of device memory by the host ends the process, a copy does not."""
         got = cann.in_a_process("""
 import cann, ctypes, numpy
 import cann_emulation_test as t

@@ -1,4 +1,4 @@
-"""Tests what goes wrong around the kernels of libmojo_ops_cann, and beside each other: see cann_test.py."""
+"""Tests failures around the kernels of libmojo_ops_cann, and sessions beside each other: see cann_test.py."""
 
 import os
 import shutil
@@ -96,7 +96,7 @@ class FailureTest(CANNTest):
 
 
 class LoadTest(CANNTest):
-    """CANN's libraries: where they are looked for, and what is said of one that is missing."""
+    """CANN's libraries: the places to look for them, and the error if one is missing."""
 
     CODE = """
 import ctypes, os, sys
@@ -115,7 +115,7 @@ except Exception as error:
     RUNTIME = ("libascendcl.so", "libacl_op_compiler.so", "libfmk_onnx_parser.so")
 
     def loaded(self, folder, preload, **environment):
-        """What a process says that has the libraries of the list open and looks for the others by itself."""
+        """The output of a process that has opened the listed libraries and looks for the others by itself."""
         code = self.CODE.format(folder=folder, preload=preload, library=h.library)
         got = cann.in_a_process(code, **environment)
         return got.stdout + got.stderr
@@ -189,7 +189,7 @@ except Exception as error:
 
 class CallersTest(CANNTest):
     def test_side_by_side(self):
-        """Runs of one session on several threads: each has a stream of its own, and scratch memory is not shared."""
+        """Runs of one session on several threads: each has its stream, and scratch memory is not shared."""
         form = dict(h.MOE, packing="interleaved", alpha=1.702, limit=1.0, up_offset=1.0)
         types = [F16, F32, I64, F16]
         values = ort_test.MoETest.inputs(self, (20, 24), 2, 4, 20, types, form)

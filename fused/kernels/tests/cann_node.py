@@ -68,7 +68,7 @@ def run_session(s, feeds):
 
 
 def run(op, values, types, out_types, attributes, constant=(), leave_out=0):
-    """Runs one node and gives its outputs as float32, numbers of experts as they are."""
+    """Runs one node and returns its outputs as float32, numbers of experts unchanged."""
     s = session(one_node(op, values, types, out_types, attributes, constant, leave_out))
     got = run_session(s, feeds_of(values, types, constant))
     return [g if g.dtype == np.int64 else g.astype(np.float32) for g in got]

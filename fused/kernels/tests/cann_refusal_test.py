@@ -1,4 +1,4 @@
-"""Tests what the emulation of CANN refuses: python cann_refusal_test.py FOLDER [unittest arguments]."""
+"""Tests the calls that the emulation of CANN refuses: python cann_refusal_test.py FOLDER [unittest arguments]."""
 
 import ctypes
 import sys

@@ -117,7 +117,7 @@ class RotaryEmbeddingTest(CANNTest):
                         self.check((2, 3, 5, width), (5, table), (2, 1, 1, table), dtype, dict(form, rotary_dim=r))
 
     def test_layouts(self):
-        """What the models have: [B,N,S,D] and [B,S,N,D], a table for all of the batch or for each, prompts, tokens."""
+        """The models' forms: [B,N,S,D] and [B,S,N,D], a table for all of the batch or for each, prompts, tokens."""
         for dtype in DTYPES:
             for form in ({}, dict(interleaved=1, output_layout="interleaved"), dict(interleaved=1)):
                 for b, n, s, d in [
@@ -199,7 +199,9 @@ class NormRotaryTest(CANNTest):
 
 
 class AttentionTest(CANNTest):
-    """What aclnnFlashAttentionScore takes: masks by position and padding, shared heads of keys, a cache that grows."""
+    """The forms that aclnnFlashAttentionScore takes: masks by position and padding, shared heads of keys, a growing
+    cache.
+    """
 
     inputs = ort_test.AttentionTest.inputs
 
@@ -280,7 +282,7 @@ class TopKRouterTest(CANNTest):
                         self.check(shape, [x, DTYPES[i % 3]], form, bias)
 
     def test_groups(self):
-        """Excluded groups, where a choice is negative: 0 is better than what is left, minus infinity never is."""
+        """Excluded groups with negative choices: 0 is better than the other choices, minus infinity never is."""
         x = np.array([[2, -1, 0.5, 0.4, 1.9, 1.8, -3, -3]], np.float32)
         bias = np.array([-2, -2, -2, -2, -4, -4, -2.1, -2.2], np.float32)
         for excluded in (0.0, float("-inf")):
@@ -319,7 +321,7 @@ class MoETest(CANNTest):
                     )
 
     def test_routings(self):
-        """An expert nobody picks, all on one, one twice for a token."""
+        """An unused expert, all on one, one twice for a token."""
         for form in (self.FORMS[0], self.FORMS[7]):
             for ids in ([[0, 1], [1, 0], [3, 1]], [[2, 2]] * 9, [[3, 3], [0, 3]]):
                 types = [F32, F32, I64, F32]

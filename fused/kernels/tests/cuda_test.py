@@ -76,7 +76,7 @@ class MoETest(ort_test.MoETest):
         return base + least * np.abs(want).max(initial=0)
 
     def test_bad_ids(self):
-        """Ids that are no expert's add nothing: nobody waits for them on the host."""
+        """Invalid ids add nothing: the host does not wait for them."""
         for x in (F32, BF16):
             types = [x, F32, I64, x]
             for tokens in (3, 70):
@@ -91,7 +91,7 @@ class MoETest(ort_test.MoETest):
                 np.testing.assert_array_equal(got[0], 0)
 
     def test_threads_repeat(self):
-        """The same bits every time; a token alone gives about the same."""
+        """The same bits every time; a single token gets about the same."""
         for x in (F32, BF16):
             for form in (self.FORMS[0], self.FORMS[3], self.FORMS[4]):
                 types = [x, F32, I64, x]
@@ -134,7 +134,7 @@ class PlacementTest(OpTest):
 
 
 class GraphTest(OpTest):
-    """CUDA graphs: what a capture recorded must hold for other inputs at the same addresses."""
+    """CUDA graphs: a capture must hold for other inputs at the same addresses."""
 
     def block(self, dtype, tokens, hidden=64, inner=48, experts=8, k=2):
         """AddRMSNorm, a router and its experts, in one graph."""
@@ -214,7 +214,7 @@ class GraphTest(OpTest):
                     np.testing.assert_array_equal(out.numpy(), got)
 
     def test_sessions_side_by_side(self):
-        """Runs of one session on several threads: each has a stream of its own, and they must not share scratch."""
+        """Runs of one session on several threads: each has its stream, and they must not share scratch."""
         for dtype in (F16, F32):
             tokens = 200
             session = h.session(self.block(dtype, tokens))
@@ -257,7 +257,7 @@ class ModelsTest(unittest.TestCase):
 
 
 def as_exported(name, cases):
-    """Whether onnxruntime runs a model that is not patched, without the library: what it says if not."""
+    """Whether onnxruntime runs an unpatched model without the library; if not, the error."""
     try:
         profiled(os.path.join(models, name + ".onnx"), [feeds for feeds, _ in cases], PROVIDERS, library=False)
     except Exception as error:  # onnxruntime's have no common class

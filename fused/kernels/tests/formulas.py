@@ -1,4 +1,4 @@
-"""What the fused ops give, in numpy: FORMULAS has one for each op of the catalogue."""
+"""The results of the fused ops, in numpy: FORMULAS has one for each op of the catalogue."""
 import ml_dtypes
 import numpy as np
 
@@ -14,7 +14,7 @@ def rounded(x, dtype):
 
 
 def rms_norm(x, scale, y_type, axis=-1, epsilon=1e-5, scale_after_cast=0):
-    """What RMSNorm gives, from float64 statistics."""
+    """RMSNorm, from float64 statistics."""
     axes = tuple(range(axis, 0))
     x64 = x.astype(np.float64)
     n = x64 / np.sqrt((x64 * x64).mean(axes, keepdims=True) + epsilon)
@@ -36,7 +36,7 @@ def gelu_tanh(g):
 
 
 def glu(gate, up, dtype, activation="silu", alpha=1.0, limit=0.0, up_offset=0.0):
-    """What GLU gives."""
+    """GLU."""
     if limit > 0:
         gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
     g = gate.astype(np.float64)
@@ -48,7 +48,7 @@ def glu(gate, up, dtype, activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)
 
 
 def rotary(x, cos, sin, dtype, interleaved=0, rotary_dim=None, rotated_side="first", output_layout="halves"):
-    """What RotaryEmbedding gives, bit by bit."""
+    """RotaryEmbedding, bit by bit."""
     r = rotary_dim or x.shape[-1]
     start = 0 if rotated_side == "first" else x.shape[-1] - r
     halves = (np.arange(r // 2), np.arange(r // 2) + r // 2)
@@ -64,14 +64,14 @@ def rotary(x, cos, sin, dtype, interleaved=0, rotary_dim=None, rotated_side="fir
 
 
 def norm_rotary(x, scale, cos, sin, y_type, epsilon=1e-5, scale_after_cast=0, **attributes):
-    """What NormRotary gives: RMSNorm of each row, then RotaryEmbedding of the result."""
+    """NormRotary: RMSNorm of each row, then RotaryEmbedding of the result."""
     return rotary(
         rms_norm(x, scale, y_type, epsilon=epsilon, scale_after_cast=scale_after_cast), cos, sin, y_type, **attributes
     )
 
 
 def between(p, activation, packing, alpha, limit, up_offset):
-    """What MoE makes of its first product before the second, in float64."""
+    """The activation between MoE's two products, in float64."""
     acts = {"silu": lambda g: g / (1 + np.exp(-alpha * g)), "relu": lambda g: np.maximum(g, 0),
             "relu2": lambda g: np.maximum(g, 0) ** 2, "gelu": gelu, "gelu_tanh": gelu_tanh}
     g, u = p, 1.0
@@ -84,7 +84,7 @@ def between(p, activation, packing, alpha, limit, up_offset):
 
 def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activation="silu", packing="halves",
         gate_up_layout="out_in", down_layout="out_in", alpha=1.0, limit=0.0, up_offset=0.0):
-    """What MoE gives, in float64."""
+    """MoE, in float64."""
     wide = lambda t, layout: (
         np.asarray(t, np.float64) if layout == "out_in" else np.swapaxes(t, 1, 2).astype(np.float64)
     )
@@ -103,7 +103,7 @@ def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activati
 
 def router(logits, bias, top_k, score, order, groups, group_top_k, group_score, excluded_score, renormalize,
            epsilon, scale):
-    """What TopKRouter gives, in float64: weights and ids."""
+    """TopKRouter, in float64: weights and ids."""
     def scored(z):
         if score == "sigmoid":
             return 1 / (1 + np.exp(-z))
@@ -135,9 +135,10 @@ def router(logits, bias, top_k, score, order, groups, group_top_k, group_score, 
 
 
 class Formula:
-    """What an op gives: compute(types of its outputs, *inputs, **attributes) is a list. An input that is left out is
-    None. A kernel may be off by as many units in the last place of the greatest magnitude, and by slack(*inputs,
-    **attributes) where the op rounds what it has computed itself."""
+    """The results of an op: compute(types of its outputs, *inputs, **attributes) is a list. An omitted input is None. A
+    kernel may be off by as many units in the last place of the greatest magnitude, and by slack(*inputs, **attributes)
+    if the op rounds its own intermediate results.
+    """
 
     def __init__(self, compute, units=4, slack=None):
         self.compute, self.units, self.slack = compute, units, slack
@@ -150,13 +151,13 @@ class Formula:
 
 
 def add_rms_norm(types, x, residual, scale, **attributes):
-    """What AddRMSNorm gives."""
+    """AddRMSNorm."""
     total = rounded(x + residual, types[1])
     return [rms_norm(total, scale, types[0], **attributes), total]
 
 
 def gated_rms_norm(x, gate, scale, y_type, gate_first, groups, epsilon, scale_after_cast):
-    """What GatedRMSNorm gives, in float64 but for its roundings."""
+    """GatedRMSNorm, in float64 except its roundings."""
     x, a = x.astype(np.float64), gate / (1 + np.exp(-gate.astype(np.float64)))
     runs = (x * a if gate_first else x).reshape(x.shape[:-1] + (groups, -1))
     n = (runs / np.sqrt((runs * runs).mean(-1, keepdims=True) + epsilon)).reshape(x.shape)
@@ -166,7 +167,7 @@ def gated_rms_norm(x, gate, scale, y_type, gate_first, groups, epsilon, scale_af
 
 
 def add_layer_norm(types, x, residual, scale, bias, x_bias, epsilon):
-    """What AddLayerNorm gives, in float64 but for its roundings."""
+    """AddLayerNorm, in float64 except its roundings."""
     if x_bias is not None:
         x = rounded(x + x_bias, types[1])
     total = rounded(x + residual, types[1])
@@ -177,14 +178,14 @@ def add_layer_norm(types, x, residual, scale, bias, x_bias, epsilon):
 
 
 def bias_gelu(x, bias, dtype, activation, alpha):
-    """What BiasGELU gives: the gate of a GLU whose up is 1."""
+    """BiasGELU: the gate of a GLU whose up is 1."""
     g = rounded(x + bias, dtype)
     return glu(g, np.ones_like(g), dtype, activation=activation, alpha=alpha)
 
 
 def attention(q, k, v, key_valid, past_key, past_value, past_length, bias, sink, dtype, scale, causal, window, softcap,
               empty, head_order, q_layout, k_layout, v_layout, y_layout):
-    """What Attention gives, in float64, row by row."""
+    """Attention, in float64, row by row."""
     by_heads = lambda t, layout: np.swapaxes(t, 1, 2) if layout == "bsnh" else t
     q, k, v = by_heads(q, q_layout), by_heads(k, k_layout), by_heads(v, v_layout)
     (batch, heads, queries, _), new = q.shape, k.shape[2]
@@ -227,7 +228,7 @@ def attention(q, k, v, key_valid, past_key, past_value, past_length, bias, sink,
 
 def latent_attention(q, c, k_pe, w, key_valid, past, past_length, dtype, scale, causal, empty, q_layout, y_layout,
                      w_layout):
-    """What LatentAttention gives, in float64: its naive form."""
+    """LatentAttention, in float64: its naive form."""
     heads, rotated = q.shape[2 if q_layout == "bsnh" else 1], k_pe.shape[3]
     nope, w = q.shape[3] - rotated, (w.T if w_layout == "out_in" else w).astype(np.float64)
 
@@ -251,7 +252,7 @@ def latent_attention(q, c, k_pe, w, key_valid, past, past_length, dtype, scale, 
 
 
 def linear_attention(q, k, v, past, decay, beta, dtype, q_heads, k_heads, v_heads, scale, l2_norm, epsilon):
-    """What LinearAttention gives, in float64, token by token."""
+    """LinearAttention, in float64, token by token."""
     batch, tokens, _ = q.shape
     heads = lambda t, n: t.astype(np.float64).reshape(batch, tokens, n, t.shape[-1] // n)
     q, k, v, y_heads = heads(q, q_heads), heads(k, k_heads), heads(v, v_heads), max(q_heads, v_heads)
@@ -279,7 +280,7 @@ def state_slack(q, k, v, past, *gates, **attributes):
 
 
 def causal_conv(x, weight, bias, past, dtype, activation):
-    """What CausalConv gives, in float64."""
+    """CausalConv, in float64."""
     width = weight.shape[2]
     past = np.zeros((*x.shape[:2], width - 1)) if past is None else past
     every, kept = np.concatenate([past, x], 2).astype(np.float64), past.shape[2]
@@ -299,15 +300,16 @@ def random_codes(rng, name, shape, dtype):
 
 
 def spread(name):
-    """The standard deviation of an input of random floats. Factors of codes are small where two products follow each
-    other, so that float16 has room for what comes out; so are the gates of states, which else grow with the tokens."""
+    """The standard deviation of an input of random floats. Factors of codes are small if two products follow each
+    other, so that the results fit into float16; so are the gates of states, which otherwise grow with the tokens.
+    """
     if name in ("decay", "beta"):
         return 0.1
     return 2.0**-9 if name.startswith(("gate_up_", "down_")) and name.endswith(("scale", "minus")) else 1.0
 
 
 def apart(got, want):
-    """The difference of each element; none between infinities of one sign."""
+    """The difference of each element; 0 between infinities of one sign."""
     with np.errstate(invalid="ignore"):
         return np.where(got == want, 0, np.abs(got.astype(np.float64) - want))
 
@@ -343,7 +345,7 @@ class Quantized:
 
 
 def linear(x, codes, scale, minus, super_scale, super_minus, bias, dtype, activations, **attributes):
-    """What Linear gives: the rounding of the activations in float32, sums in float64."""
+    """Linear: the rounding of the activations in float32, sums in float64."""
     w, rows = Quantized(codes, scale, minus, super_scale, super_minus, **attributes), x.astype(np.float32)
     if activations == "float":
         y = rows.astype(np.float64) @ w.values().astype(np.float64).T
@@ -363,7 +365,7 @@ def linear(x, codes, scale, minus, super_scale, super_minus, bias, dtype, activa
 
 
 def half_linear(x, w, bias, dtype, layout):
-    """What HalfLinear gives, from float64 sums."""
+    """HalfLinear, from float64 sums."""
     y = x.astype(np.float64) @ (w.T if layout == "out_in" else w).astype(np.float64)
     return rounded(y if bias is None else y + bias, dtype)
 
@@ -372,8 +374,9 @@ def qmoe_parts(x, weights, ids, gate_up_codes, gate_up_scale, down_codes, down_s
                gate_up_super_scale, down_super_scale, gate_up_super_minus, down_super_minus, gate_up_bias, down_bias,
                hidden, inner, activations, gate_up_code, gate_up_zero, gate_up_block, down_code, down_zero, down_block,
                **gate):
-    """What QMoE gives, and by how much a rounding of what is activated can move it: that of a number so near the middle
-    of two integers that a sum in another order gives the other one."""
+    """QMoE, and how far a rounding of an activation can move it: an activation so near the middle of two integers that
+    a sum in another order rounds to the other one.
+    """
     ids = np.reshape(ids, (-1, ids.shape[-1])).astype(int)
     tokens, weights = x.reshape(-1, hidden).astype(np.float32), np.reshape(weights, ids.shape).astype(np.float64)
     packed = inner if gate["packing"] == "none" else 2 * inner

@@ -72,10 +72,11 @@ def session(model, threads=1, optimize=True, load=True):
 
 def model(op, shapes, types, out_types, attributes, constants=None, functions=(), leave_out=0,
           reused=False, declared=True):
-    """A model of one node. shapes may hold None for a dim unknown at load time, and for an input that
-    is left out; constants maps an input's index to its value; leave_out drops that many outputs at the
-    end. With known shapes the outputs' are declared to be the first input's, unless declared is false, so that they may
-    take the inputs' memory; unless reused, which has a later node read the first input again."""
+    """A model of one node. shapes may hold None for a dim unknown at load time, and for an omitted input; constants
+    maps an input's index to its value; leave_out drops that many outputs at the end. With known shapes the outputs' are
+    declared to be the first input's, unless declared is false, so that they may take the inputs' memory; unless reused,
+    which makes a later node read the first input again.
+    """
     constants = constants or {}
     nodes, inputs, initializers = [], [], []
     for i, (shape, dtype) in enumerate(zip(shapes, types)):
@@ -119,7 +120,7 @@ def model(op, shapes, types, out_types, attributes, constants=None, functions=()
 
 def run(op, values, types, out_types, attributes, constant=(), dynamic=True, threads=1, optimize=True,
         **more):
-    """Runs one node and gives its outputs as float32."""
+    """Runs one node and returns its outputs as float32."""
     shapes = [None if v is None else [None] * np.ndim(v) if dynamic else list(np.shape(v)) for v in values]
     m = model(op, shapes, types, out_types, attributes, {i: values[i] for i in constant}, **more)
     s = session(m, threads, optimize)

@@ -28,7 +28,8 @@ class Op:
 
     def cases(self):
         """(attributes, shapes of inputs, shapes of outputs, types of inputs, types of outputs) of all forms and types.
-        A shape is None for an input that is left out."""
+        A shape is None for an omitted input.
+        """
         for values, inputs, outputs, types in self._forms:
             shapes = inputs + [None] * (len(self.inputs) - len(inputs))
             for at in types:

@@ -10,7 +10,7 @@ from ort_case import OpTest
 
 
 class AttentionTest(OpTest):
-    """Attention where forms do not reach: any sizes, padding on either side, the cache in place."""
+    """Attention beyond the forms: any sizes, padding on either side, the cache in place."""
     device = "cpu"  # of the cache
     reads_lengths = True  # so that wrong ones are errors
 
@@ -20,7 +20,7 @@ class AttentionTest(OpTest):
             self.skipTest("the library has no Attention")
 
     def check(self, inputs, attributes, dtype=F32, leave_out=0):
-        """Runs one node and compares it with the formula. inputs are by name, of those that are given."""
+        """Runs one node and compares it with the formula. inputs maps names to the given inputs."""
         op = OPS["Attention"]
         values = [inputs.get(name) for name in op.inputs]
         values = [h.rounded(v, dtype) if t == F32 and v is not None and n not in ("bias", "sink") else v
@@ -134,7 +134,7 @@ class AttentionTest(OpTest):
         self.assertTrue(np.isfinite(y[:, :, :20]).all() and np.isnan(y[:, :, 20:]).all())
 
     def bound(self, shape, past, new, attributes, values, lengths):
-        """Runs a node with the cache bound over itself, and gives the result and the two buffers."""
+        """Runs a node with the cache bound over itself, and returns the result and the two buffers."""
         (batch, heads, queries, width), key_heads = shape, past[0].shape[1]
         names = ["q", "k", "v", "", "past_key", "past_value", "past_length"]
         node = helper.make_node("Attention", names, ["y", "present_key", "present_value"], domain="mojo", **attributes)
@@ -161,7 +161,7 @@ class AttentionTest(OpTest):
         return binding.copy_outputs_to_cpu()[0], held[0].numpy(), held[1].numpy()
 
     def test_in_place(self):
-        """New rows are written over the buffers; what lies behind them is neither read nor written."""
+        """New rows are written over the buffers; elements behind them are neither read nor written."""
         for queries, room, lengths in [(1, 40, [3, 17]), (2, 300, [150]), (30, 200, [0, 170]), (1, 9, [8])]:
             attributes = dict(h.ATTENTION, causal=1)
             inputs = self.inputs(2, 6, 2, queries, queries, room, 16, 16, attributes)
@@ -211,7 +211,7 @@ class AttentionTest(OpTest):
 
 
 class LatentAttentionTest(OpTest):
-    """LatentAttention where forms do not reach: any sizes, for both ways to compute it, and lengths of a cache."""
+    """LatentAttention beyond the forms: any sizes, for both ways to compute it, and lengths of a cache."""
     reads_lengths = True  # so that wrong ones are errors
 
     def setUp(self):

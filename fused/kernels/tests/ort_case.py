@@ -1,4 +1,4 @@
-"""What the tests of ops through onnxruntime share: values, tolerances, shapes."""
+"""Helpers of the tests of ops through onnxruntime: values, tolerances, shapes."""
 import unittest
 
 import numpy as np

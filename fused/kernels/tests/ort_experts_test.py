@@ -181,7 +181,7 @@ class MoETest(OpTest):
             np.testing.assert_allclose(got, want, atol=2e-5)
 
     def test_routings(self):
-        """An expert nobody picks, all on one, one twice for a token, no token, no expert at all for a token."""
+        """An unused expert, all on one, one twice for a token, no token, no expert at all for a token."""
         types = [F32, F32, I64, BF16]
         for form in (self.FORMS[0], self.FORMS[7]):
             for ids in ([[0, 1], [1, 0], [3, 1]], [[2, 2]] * 9, [[3, 3], [0, 3]], np.zeros((0, 2)), np.zeros((4, 0))):
@@ -189,7 +189,7 @@ class MoETest(OpTest):
                 self.check(self.inputs((len(ids), 33), ids.shape[1], 4, 17, types, form, ids=ids), types, form)
 
     def test_threads_repeat(self):
-        """The same bits on any number of threads, and nearly the same for a token alone."""
+        """The same bits on any number of threads, and nearly the same for a single token."""
         for form in (self.FORMS[0], self.FORMS[3], self.FORMS[4]):
             for v in (F32, BF16):
                 types = [F32, F32, I64, v]

@@ -59,7 +59,7 @@ class RotaryEmbeddingTest(OpTest):
                     self.check(x_shape, table, table, dtype, dict(form, rotary_dim=48), threads=2, dynamic=False)
 
     def test_long_rows_in_place(self):
-        """Rows of more channels than those whose pairs are moved in place."""
+        """Rows with more channels than can be moved in place."""
         for form in self.FORMS:
             for dtype in (F32, F16):
                 self.check((3, 7, 5003), (7, 5000), (7, 5000), dtype, dict(form, rotary_dim=5000), dynamic=False)
@@ -140,7 +140,7 @@ class NormRotaryTest(OpTest):
                 self.check(x_shape, cos_shape, sin_shape, (dtype,) * 3, dict(h.NORM_ROTARY, rotary_dim=x_shape[-1]))
 
     def test_extremes(self):
-        """Rows of zeros, and of numbers whose squares overflow or vanish; the next row is none the worse."""
+        """Rows of zeros, and of numbers whose squares overflow or vanish; the next row must be correct."""
         x = np.array(
             [[0] * 4, [3e38] * 4, [2e19, 1, 1, 1], [1e-30] * 4, [np.inf, 1, 1, 1], [np.nan, 1, 1, 1], [1, 2, 3, 4]],
             np.float32,

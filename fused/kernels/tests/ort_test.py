@@ -23,8 +23,9 @@ class EveryOpTest(OpTest):
     """Every op in every form and combination of types that the catalogue has, against its formula."""
 
     def inputs(self, op, shapes, types, ordered):
-        """Random values; integers are experts, of which the forms have more than three. Where an op gives an order, no
-        two elements of a row are close, and what comes after them moves them little."""
+        """Random values; integers are experts, of which the forms have more than three. If an op returns an order, no
+        two elements of a row are close, and later inputs move them little.
+        """
         values = []
         for name, shape, dtype in zip(op.inputs, shapes, types):
             if shape is None:
@@ -59,7 +60,7 @@ class EveryOpTest(OpTest):
 
 
 class LinearTest(OpTest):
-    """Linear and Embedding where forms do not reach: constant weights, threads, many rows, and errors."""
+    """Linear and Embedding beyond the forms: constant weights, threads, many rows, and errors."""
 
     def setUp(self):
         super().setUp()
@@ -116,7 +117,7 @@ class LinearTest(OpTest):
 
 
 class InPlaceTest(OpTest):
-    """Outputs over their inputs' memory, where nothing else reads those, and not where it does."""
+    """Outputs over their inputs' memory, unless another node reads the inputs."""
 
     def cases(self, dtype):
         shape, width = (3, 5, 70), 70
@@ -165,7 +166,7 @@ class InPlaceTest(OpTest):
 
 class LoadTest(OpTest):
     def body(self):
-        """A body of RMSNorm that is wrong on purpose (scale alone), to see which of both ran."""
+        """A body of RMSNorm that is wrong on purpose (only the scale), to see which of both ran."""
         node = helper.make_node("Add", ["scale", "scale"], ["Y"])
         return helper.make_function("mojo", "RMSNorm", ["X", "scale"], ["Y"], [node],
                                     [helper.make_opsetid("", 18)],

@@ -15,7 +15,7 @@ from ops import OPS
 
 
 def to_ort(value, kind):
-    """A value of a tensor type; numpy has none for bfloat16, whose bits are passed."""
+    """A value of a tensor type; numpy has no bfloat16, so its bits are passed."""
     if kind == "tensor(bfloat16)":
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
             value.astype(ml_dtypes.bfloat16).view(np.uint16), TensorProto.BFLOAT16
@@ -60,7 +60,7 @@ def recorded(folder, name):
 
 
 def check_patched(test, file, name, cases, provider, providers, more=""):
-    """Every fused node runs on the provider; the outputs are the recorded ones, within what the type allows."""
+    """Every fused node runs on the provider; the outputs match the recorded ones, within the type's tolerance."""
     unit = 2.0**-7 if "bf16" in name else 2.0**-10 if "fp16" in name else 2.0**-19
     runs, ran = profiled(file, [feeds for feeds, _ in cases], providers)
     worst = 0.0
