@@ -24,7 +24,7 @@ TYPES = {"tensor(float16)": (np.float16, 10), "tensor(bfloat16)": (ml_dtypes.bfl
 
 class Layer:
     def __init__(self, path, library, cpu=False, graph=None):
-        """graph is the shapes of the inputs, where runs are to be replayed as a CUDA graph."""
+        """graph is the shapes of the inputs, if runs are to be replayed as a CUDA graph."""
         options = ort.SessionOptions()
         options.log_severity_level = 3
         for value in onnx.load(path, load_external_data=False).graph.input if graph else []:
@@ -42,7 +42,7 @@ class Layer:
         self.binding = self.session.io_binding()
 
     def feed(self, name, value):
-        """Copies an input to the device; numpy has no bfloat16 of its own."""
+        """Copies an input to the device; numpy has no bfloat16."""
         if value.dtype == ml_dtypes.bfloat16:
             value = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(value.view(np.uint16), self.element)
         else:
@@ -50,7 +50,7 @@ class Layer:
         self.binding.bind_ortvalue_input(name, value)
 
     def run(self, hidden=None, total=None, past=None):
-        """Binds what is given, and the outputs to the device, and runs."""
+        """Binds the given inputs, and the outputs to the device, and runs."""
         if hidden is not None:
             self.feed("hidden_states", hidden)
             self.feed("attention_mask", np.ones((hidden.shape[0], total), np.int64))
@@ -66,7 +66,7 @@ class Layer:
 
 
 def decode(layer, hidden, past):
-    """Runs word by word; gives the hidden states of the last."""
+    """Runs word by word; returns the hidden states of the last."""
     known = past[0].shape[2]
     for i in range(hidden.shape[1]):
         last, *past = layer.run(hidden[:, i : i + 1], known + i + 1, past)

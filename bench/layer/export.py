@@ -50,7 +50,7 @@ DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def names(config):
-    """Those of the inputs, with the axes that are dynamic, and of the outputs."""
+    """The names of the inputs, with their dynamic axes, and of the outputs."""
     caches = [""] if config.num_hidden_layers == 1 else [f"_{i}" for i in range(config.num_hidden_layers)]
     axes = {"hidden_states": [0, 1], "attention_mask": [0, 1]}
     axes |= {f"past_{part}{i}": [0, 2] for i in caches for part in ("key", "value")}

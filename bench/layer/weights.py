@@ -29,7 +29,7 @@ EXPERTS = {
 
 
 class Numbers:
-    """Gives normal numbers of a type, of one series."""
+    """Returns normal numbers of a type, from one series."""
 
     def __init__(self, seed, dtype):
         rng = np.random.Generator(np.random.SFC64(seed))
@@ -49,7 +49,7 @@ class Numbers:
 
 
 def pieces(numbers, tensor, interleaved):
-    """Gives the elements of a weight, an expert at a time."""
+    """Yields the elements of a weight, an expert at a time."""
     dims = tuple(tensor.dims)
     if len(dims) == 3 and dims[1:] not in EXPERTS:
         for _ in range(dims[0]):

@@ -76,7 +76,7 @@ class Separator(nn.Module):
 
 
 class GatedConv(nn.Module):
-    """WaveNet's unit: tanh times sigmoid, which is no gated unit of the catalogue."""
+    """WaveNet's unit: tanh times sigmoid, which is not a gated unit of the catalogue."""
 
     def __init__(self):
         super().__init__()
@@ -90,7 +90,7 @@ class GatedConv(nn.Module):
 
 
 class Gates(nn.Module):
-    """A TabNet-like step: GLU with a sigmoid, which is no gated unit of the catalogue either."""
+    """A TabNet-like step: GLU with a sigmoid, which is not a gated unit of the catalogue either."""
 
     def __init__(self):
         super().__init__()

@@ -66,7 +66,7 @@ def peer(name, model, out):
 
 
 def differs(model, patched, kernels):
-    """Reports whether outputs differ by more than a few times what onnxruntime's own optimisations change."""
+    """Reports whether outputs differ by several times more than onnxruntime's own optimizations change them."""
     r = np.random.default_rng(1)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3

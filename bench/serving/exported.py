@@ -1,4 +1,4 @@
-"""A deployment for models as exported, in the place of docs/examples/ray/serve.py's: batches of @serve.batch.
+"""A deployment for models as exported, instead of docs/examples/ray/serve.py's: batches of @serve.batch.
 
 Requests that come together are a batch, with padding on the left, until the last one ends: a graph that counts
 positions from the length of its past cannot take another one in between.

@@ -1,4 +1,4 @@
-"""What is compared: the model as it was exported, patched in several ways, and llama.cpp with the same weights."""
+"""The contenders: the model as it was exported, patched in several ways, and llama.cpp with the same weights."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 @dataclasses.dataclass
 class Contender:
-    """kind and arguments are those of Worker; patch has the wall and CPU seconds that each making took."""
+    """kind and arguments are Worker's; patch has the wall and CPU seconds of each making."""
 
     name: str
     kind: str
@@ -72,14 +72,14 @@ def rounded(tool, patched, dtype, folder):
 
 
 def theirs(fuse, model, folder):
-    """The model after the call of another tool, which alone is measured."""
+    """The model after the call of another tool; only the call is measured."""
     path = folder / f"{fuse}.onnx"
     out, _ = measured([sys.executable, HERE / "fuse.py", fuse, model, path])
     return Contender(fuse, "onnxruntime", {"path": str(path)}, [json.loads(out.splitlines()[-1])])
 
 
 def llama(gguf, dtype, folder):
-    """llama.cpp with all weights in this type, or those of the GGUF file as they are."""
+    """llama.cpp with all weights in this type, or with the GGUF file's weights."""
     if dtype is None:
         return Contender(f"llama.cpp, {gguf.stem.split('.')[-1]} as packaged", "llama", {"path": str(gguf)})
     from llama import convert

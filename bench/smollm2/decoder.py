@@ -1,5 +1,6 @@
-"""A decoder in onnxruntime, its cache bound: what a run gives as present is the next run's past, without a copy. Where
-past and present are buffers of one shape (apply --cache static), one value is bound to both."""
+"""A decoder in onnxruntime, its cache bound: a run's present is the next run's past, without a copy. If past and
+present are buffers of one shape (apply --cache static), one value is bound to both.
+"""
 
 import ctypes
 
@@ -62,7 +63,7 @@ class Decoder:
         return int(self.logits(ids).argmax())
 
     def logits(self, ids):
-        """Runs the graph on more tokens; the logits of what comes next."""
+        """Runs the graph on more tokens; the logits of the next one."""
         binding, total = self.binding, self.length + len(ids)
         binding.clear_binding_inputs()
         binding.clear_binding_outputs()
@@ -87,7 +88,7 @@ class Decoder:
 
     @staticmethod
     def last(logits):
-        """The last row of logits as float32. A view where they are: of all positions they are megabytes."""
+        """The last row of logits as float32. It is a view if possible: the logits of all positions are megabytes."""
         width, (_, bits) = logits.shape()[-1], ELEMENTS[logits.data_type()]
         size = width * np.dtype(bits).itemsize
         row = ctypes.string_at(logits.data_ptr() + logits.tensor_size_in_bytes() - size, size)

@@ -70,7 +70,7 @@ def make(options, kind, flags, out):
 
 
 def made(options):
-    """The folders of all contenders, those that are missing made."""
+    """The folders of all contenders. Makes the missing ones."""
     folders = {}
     for number, (name, (kind, flags)) in enumerate(CONTENDERS.items()):
         out = options.folder / f"genai-{number}"

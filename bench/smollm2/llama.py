@@ -1,4 +1,4 @@
-"""The same in llama.cpp, through the C API of llama-cpp-python; it computes the logits of the last position alone."""
+"""The same in llama.cpp, through the C API of llama-cpp-python; it computes only the logits of the last position."""
 
 import ctypes
 

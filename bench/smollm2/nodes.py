@@ -1,4 +1,4 @@
-"""Where the time goes, by kind of node: onnxruntime's profile of a prefill and of some tokens."""
+"""The time by kind of node: onnxruntime's profile of a prefill and of some tokens."""
 
 import collections
 import json
@@ -11,7 +11,7 @@ PRODUCTS = ("MatMul", "FusedMatMul", "Gemm")
 
 
 def kind(event, vocabulary):
-    """The op of a node; products by what they multiply."""
+    """The op of a node; products by their operands."""
     arguments = event["args"]
     name = arguments["op_name"]
     if name not in PRODUCTS:

@@ -36,7 +36,7 @@ KEPT = {  # name: flags of weights load, and of apply
 
 
 def gather(options):
-    """Makes the contenders: two in float32, then those that stay quantised."""
+    """Makes the contenders: two in float32, then the quantized ones."""
     tool, folder, library = options.tool, options.folder, options.kernels
 
     def patched(name, model, flags):

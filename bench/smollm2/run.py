@@ -29,7 +29,7 @@ MODEL = contenders.HERE.parents[1] / "models" / "smollm2"
 
 
 def gather(options):
-    """Makes the contenders; those that could be made, and (name, error) of the others."""
+    """Makes the contenders; returns them, and (name, error) of the failed ones."""
     folder, made, failed = options.folder, [], []
 
     def attempt(name, make, *arguments, **named):

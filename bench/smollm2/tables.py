@@ -18,7 +18,7 @@ def table(header, rows):
 
 
 def agreement(tokens, want):
-    """How many tokens are those of PyTorch until the first that is not."""
+    """How many tokens equal PyTorch's before the first that differs."""
     equal = next((i for i, (a, b) in enumerate(zip(tokens, want)) if a != b), len(want))
     return f"{equal} of {len(want)}"
 
@@ -49,7 +49,7 @@ def figures(chosen, results, want):
 
 
 def ratios(chosen, results):
-    """Speeds over that of the first model in the same round; above 1 is faster."""
+    """Speeds relative to the first model in the same round; above 1 is faster."""
     base, rows = results[chosen[0].name], []
     for c in chosen[1:]:
         r = results[c.name]
@@ -58,7 +58,7 @@ def ratios(chosen, results):
 
 
 def kinds(profiles):
-    """Number, milliseconds and share of the nodes of each kind in a run; what is below 1 % everywhere is one row."""
+    """Number, milliseconds and share of the nodes of each kind in a run; kinds below 1 % everywhere are one row."""
     columns = [(name, part) for part in ("decode", "prefill") for name in profiles]
     found = {column: profiles[column[0]][column[1]]["kinds"] for column in columns}
     totals = {column: sum(ms for _, ms in kinds.values()) for column, kinds in found.items()}

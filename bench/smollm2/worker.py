@@ -1,4 +1,4 @@
-"""A contender in a process of its own, so that its load time and its memory are its own."""
+"""A contender in a separate process, to measure its load time and its memory."""
 
 import multiprocessing
 import time
@@ -22,7 +22,7 @@ def generate(decoder, prompt, tokens, clock):
 
 
 def maker(kind):
-    """What runs a model: kind is "onnxruntime" or "llama"."""
+    """The class that runs a model: kind is "onnxruntime" or "llama"."""
     if kind == "llama":
         from llama import Llama as make
     else:
@@ -48,8 +48,9 @@ def _serve(pipe, kind, arguments, cpu_time):
 
 
 class Worker:
-    """kind is "onnxruntime" or "llama"; arguments are those of Decoder or Llama. load is the seconds that it took. With
-    cpu_time seconds are those of one thread, which computes all."""
+    """kind is "onnxruntime" or "llama"; arguments are for Decoder or Llama. load is the seconds that loading took. With
+    cpu_time seconds are CPU seconds of one thread, which computes all.
+    """
 
     def __init__(self, kind, arguments, cpu_time=False):
         if cpu_time:

@@ -1,4 +1,4 @@
-"""Exports with recorded inputs and outputs, patched for a target, and what a transcript says of them."""
+"""Exports with recorded inputs and outputs, patched for a target, and their transcripts."""
 
 import argparse
 import contextlib
@@ -38,7 +38,7 @@ def read(folder):
 
 
 def patch(tool, export, target, shapes, to):
-    """Has mojo-patch write what the target takes; gives the report."""
+    """Makes mojo-patch write a model for the target; returns the report."""
     command = [tool, "apply", str(export.path), "--target", target, "-o", str(to), "--json"]
     for name, shape in ((n, s) for n, s in shapes.items() if s):
         command += ["--shape", name + "=" + "x".join(str(d) for d in shape)]
@@ -49,8 +49,9 @@ def patch(tool, export, target, shapes, to):
 
 
 def difference(inputs, outputs, want):
-    """The greatest difference of any output, in units of its greatest magnitude. Rows of padding, where attention_mask
-    is 0, mean nothing: a mask of the least float32 is no number in float16."""
+    """The greatest difference of any output, in units of its greatest magnitude. Rows of padding, with attention_mask
+    0, mean nothing: a mask of the least float32 is infinite in float16.
+    """
     worst = 0.0
     for name, w in want.items():
         got, w = np.asarray(outputs[name]).astype(np.float64), w.astype(np.float64)
@@ -71,7 +72,7 @@ def header(title, packages):
 
 
 def table(rows):
-    """Rows of strings in columns; numbers stand to the right."""
+    """Rows of strings in columns; numbers are aligned to the right."""
     widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
     right = [all(c == "" or c[0].isdigit() for c in column[1:]) for column in zip(*rows)]
     for r in rows:

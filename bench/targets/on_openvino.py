@@ -23,7 +23,7 @@ class Runtime:
         self.core = openvino.Core()
 
     def compile(self, path, export):
-        """The model, with those dimensions fixed that are the same in all cases."""
+        """The model, with the dimensions fixed that are the same in all cases."""
         model = self.core.read_model(str(path))
         shapes = {}
         for name in export.cases[0][0]:

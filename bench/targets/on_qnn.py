@@ -77,7 +77,7 @@ class Attempt:
         return sum(op == kind for op, _ in self.ops)
 
     def text(self):
-        """What became of it, in a few words."""
+        """The result, in a few words."""
         if "1002" in self.error:
             return "QNN error 1002"
         if len(self.left) > 3:
@@ -97,7 +97,7 @@ def fixed(export, case, to):
 
 
 def norm_ops(export, report, attempt):
-    """How many QNN ops the nodes of the norms became; the addition before a norm is none of them."""
+    """How many QNN ops the nodes of the norms became, without the addition before a norm."""
     kinds, nodes = {n.name: n.op_type for n in onnx.load(export.path).graph.node}, set()
     for site in report["sites"]:
         if site.get("op") in ("RMSNorm", "AddRMSNorm"):
@@ -107,7 +107,7 @@ def norm_ops(export, report, attempt):
 
 
 def counts(export, patched):
-    """What is wrong with the ops of a patched model."""
+    """The errors in the ops of a patched model."""
     want = {
         "RmsNorm": export.blocks["rmsnorm"],
         "RotaryEmbedding": export.blocks["rope"],
@@ -124,7 +124,7 @@ def counts(export, patched):
 
 
 def one(tool, runtime, export):
-    """The row of a model, and what is wrong with it."""
+    """The row of a model, and its errors."""
     faults, worst, first = [], 0.0, None
     for inputs, outputs in export.cases:
         with tempfile.TemporaryDirectory() as folder:

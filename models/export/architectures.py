@@ -1,7 +1,8 @@
 """The architectures that the exporter knows: tiny configurations with random weights.
 
-Every configuration keeps what shapes the exported graph (grouped heads, norms on queries and keys, sliding windows,
-experts, caches) and makes everything else small. Nothing is downloaded: the weights are drawn from a seeded generator.
+Every configuration keeps the features that shape the exported graph (grouped heads, norms on queries and keys, sliding
+windows, experts, caches) and makes everything else small. Nothing is downloaded: the weights are drawn from a seeded
+generator.
 """
 
 from dataclasses import dataclass, field
@@ -69,7 +70,7 @@ _CACHED = _LATENT | _ROUTED | dict(
 
 @dataclass(frozen=True)
 class Architecture:
-    """Names of the two classes in transformers, and what differs from the common configuration."""
+    """Names of the two classes in transformers, and the differences from the common configuration."""
 
     config: str
     model: str
@@ -152,7 +153,7 @@ def build(name, dtype, experts=None, seed=20261121):
 
 
 def keep_heads(attention):
-    """Has latent attention keep keys and values by heads, made of the latents, in place of the latents."""
+    """Makes latent attention cache keys and values by heads, made of the latents, instead of the latents."""
     forward, expand = attention.forward, attention.expand_kv
 
     def keeping(*args, past_key_values=None, **kwargs):
@@ -167,7 +168,7 @@ def keep_heads(attention):
 
 
 def block(name, experts, hidden, intermediate):
-    """The routed experts of the last layer of a model that is even smaller, as a module of their own."""
+    """The routed experts of the last layer of an even smaller model, as a separate module."""
     architecture = ARCHITECTURES[name]
     sizes = dict(hidden_size=hidden, intermediate_size=intermediate, moe_intermediate_size=intermediate)
     few = dict(num_experts=4, num_local_experts=4, shared_expert_intermediate_size=8)

@@ -1,4 +1,4 @@
-"""Counts the blocks that one forward pass executes in PyTorch: what a recogniser ought to find in the export."""
+"""Counts the blocks that one forward pass executes in PyTorch: the blocks to find in the export."""
 
 import collections
 import sys
@@ -9,7 +9,7 @@ import layers
 
 
 def _kinds(module):
-    """rmsnorm, layernorm, moe or glu, or several; none for others. A block of experts counts as one moe and no glu."""
+    """rmsnorm, layernorm, moe or glu, or several; empty for others. A block of experts counts as one moe and no glu."""
     name = type(module).__name__
     if name.endswith("RMSNormGated"):
         return ["rmsnorm", "glu"]
@@ -29,7 +29,7 @@ def _has_linears(module, *names):
 
 
 class _Rotations:
-    """Counts the tensors that come out of the functions apply_rotary… of a module's source file, while it stands."""
+    """Counts the tensors that come out of the functions apply_rotary… of a module's source file, while it is active."""
 
     def __init__(self, source, found):
         self.source, self.found, self.nested = source, found, False

@@ -1,4 +1,4 @@
-"""What goes in and what must come out: the wrapped forward pass, its sample inputs and its recorded outputs."""
+"""Inputs and expected outputs: the wrapped forward pass, its sample inputs and its recorded outputs."""
 
 import numpy as np
 import torch
@@ -131,7 +131,7 @@ def conversations(module, seed=7):
 
 
 def sample(cases):
-    """The case that an exporter sees: the first where nothing is 0 or 1 long, which it would take for a constant."""
+    """The case that an exporter sees: the first without a length of 0 or 1, which it would take for a constant."""
 
     def varies(name, value):
         return all(n > 1 for n in (value.shape[2:3] if name.startswith("past") else value.shape))

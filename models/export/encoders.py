@@ -1,7 +1,7 @@
 """Encoders of images and sounds, and decoders that attend to them, with as many tokens as the real ones have.
 
 Everything else is tiny: one channel of color, a hidden size of 16. Images and sounds are blocks of few levels, so that
-the recorded cases compress well. Outputs are those of a head, because those of every token would take much space.
+the recorded cases compress well. The outputs come from a head, because outputs for every token would take much space.
 """
 
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class OfTextAndImages(Wrapped):
 
 
 class WhisperDecoder(Wrapped):
-    """logits of a whole prompt, given what the encoder made of the sound."""
+    """logits of a whole prompt, for the encoder's output."""
 
     def forward(self, encoder_hidden_states, decoder_input_ids):
         encoded = BaseModelOutput(last_hidden_state=encoder_hidden_states)

@@ -218,7 +218,7 @@ def difference(path, golden, only=None):
 
 
 def check(path, golden, exporter, dtype, broken):
-    """Runs the export. Returns the largest difference, or None where onnxruntime's CPU lacks kernels for the type."""
+    """Runs the export. Returns the largest difference, or None if onnxruntime's CPU lacks kernels for the type."""
     if dtype == "bf16":
         return None
     if broken:
@@ -234,7 +234,7 @@ def check(path, golden, exporter, dtype, broken):
 
 
 def layer(architecture, form, dtype):
-    """A layer: module, shapes of its inputs, and the truth where it is not that of a forward pass."""
+    """A layer: module, shapes of its inputs, and the truth if a forward pass does not tell it."""
     shapes, truth = cases.LAYER, {}
     if architecture == "gated":
         block = layers.GATED_NORMS[form]()
@@ -252,7 +252,7 @@ def layer(architecture, form, dtype):
 
 
 def export(name, out):
-    """Exports one model into out and gives its entry for truth.json."""
+    """Exports one model into out and returns its entry for truth.json."""
     architecture, form, experts, exporter, dtype = parse(pathlib.PurePath(name).name)
     cached, truth = form != "", {}
     if architecture in LAYERS:

@@ -1,4 +1,4 @@
-"""Routed experts as people write them, where transformers' own blocks (architectures.py) are written in another way."""
+"""Routed experts in forms that people write, unlike transformers' own blocks (architectures.py)."""
 
 import torch
 from torch.nn import functional as F
@@ -7,7 +7,7 @@ from layers import EXPERTS, HIDDEN, INTERMEDIATE, Block, ChosenFirst, Corrected,
 
 
 class Masks(Block):
-    """Every expert on every token, times the sum of the weights where it was chosen."""
+    """Every expert on every token, times the sum of the weights of the choices of it."""
 
     def mix(self, x, weights, ids):
         y = torch.zeros_like(x)
@@ -175,7 +175,7 @@ def add_if_chosen(
 
 
 class Loop(Stacked):
-    """A loop over experts, those that are hit or all."""
+    """A loop over the experts that are hit, or over all."""
 
     def __init__(self, function):
         super().__init__()

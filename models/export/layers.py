@@ -1,7 +1,7 @@
-"""Layers of routed experts or of a gated norm, on their own: x + block(norm(x)).
+"""Layers of routed experts or of a gated norm: x + block(norm(x)).
 
-Whole models are large even where they are tiny; a layer shows the same subgraph in some ten kilobytes. forms.py has the
-ways in which people write the experts, near.py what only looks like them.
+Even tiny whole models are large; a layer shows the same subgraph in some ten kilobytes. forms.py has the forms in which
+people write the experts, near.py has near misses.
 """
 
 import importlib
@@ -36,7 +36,7 @@ class Layer(nn.Module):
 
 
 class GatedNorm(nn.Module):
-    """The end of a mixer of transformers: what its scan or linear attention gives, a gate, and the norm of both."""
+    """The end of a mixer of transformers: the output of its scan or linear attention, a gate, and the norm of both."""
 
     def __init__(self, module, name, *args, wide=False, head=None, **options):
         super().__init__()
@@ -95,7 +95,7 @@ class First(Softmax):
 
 
 class Corrected(Softmax):
-    """Sigmoids with a bias that counts for the choice alone, as in DeepSeek-V3 without its groups."""
+    """Sigmoids with a bias that counts only for the choice, as in DeepSeek-V3 without its groups."""
 
     def __init__(self):
         super().__init__()

@@ -1,6 +1,6 @@
 """How clear a model's choices of experts are.
 
-Where two experts score almost alike, the roundings of bfloat16 decide between them, and every runtime rounds in another
+If two experts score almost alike, the roundings of bfloat16 decide between them, and every runtime rounds in another
 order: outputs recorded for such inputs say nothing.
 """
 
@@ -30,8 +30,9 @@ class _Gaps(TorchFunctionMode):
 
 @torch.no_grad()
 def clearest(module, draw):
-    """The one of many inputs, draw(seed), whose closest choice of experts is the clearest against what roundings
-    change: the difference to float32, in units in the last place of the greatest output."""
+    """Returns the one of many inputs, draw(seed), whose closest choice of experts is the clearest relative to the
+    effect of roundings: the difference to float32, in units in the last place of the greatest output.
+    """
     exact = copy.deepcopy(module).float()
 
     def clear(seed):

@@ -1,6 +1,6 @@
 """Puts two exports of one decoder into one file, as optimum does: an If takes the branch with or without a past.
 
-The weights of both stand once, in the main graph; the branches read them as outer values.
+The main graph has one copy of the weights of both; the branches read them as outer values.
 """
 
 import onnx

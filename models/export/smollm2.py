@@ -64,7 +64,7 @@ NEAR_TIE = 1e-2  # between the two best logits
 
 
 def read(path):
-    """The model in float32 and its tokenizer, without a trace of the quantisation."""
+    """The model in float32 and its tokenizer, without a trace of the quantization."""
     where = dict(pretrained_model_name_or_path=path.parent, gguf_file=path.name)
     tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
     pre = gguf.GGUFReader(path).fields["tokenizer.ggml.pre"].contents()
@@ -164,7 +164,7 @@ def tensors(path, config):
 
 
 def strip(graph, found):
-    """Leaves the large initializers out of the graph; gives their map and elements."""
+    """Removes the large initializers from the graph; returns their map and elements."""
     mapping, elements, offset = {}, {}, 0
     for initializer in graph.graph.initializer:
         if np.prod(initializer.dims) < EXTERNAL:
@@ -231,7 +231,7 @@ def check(path, config, mapping, elements, golden):
 
 
 def compare(folder, out):
-    """Prints how the files of a folder differ from those made now; the number of those that do."""
+    """Prints how the files of a folder differ from the new ones; returns the number of differing files."""
     unlike = 0
     for path in sorted(folder.iterdir()):
         made = out / path.name
