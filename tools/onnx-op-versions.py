@@ -29,7 +29,7 @@ def types(schema):
 
 
 def same(old, new):
-    """Whether new has what old has, for all of old's types."""
+    """Whether new has everything that old has, for all of old's types."""
     return (
         formals(old.inputs) == formals(new.inputs)
         and formals(old.outputs) == formals(new.outputs)

@@ -51,7 +51,7 @@ def archive(out, name, files, at):
 
 
 def licence(module):
-    """The licence of a module as THIRD_PARTY.md has it."""
+    """The license of a module as THIRD_PARTY.md has it."""
     for line in (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8").splitlines():
         cells = [c.strip() for c in line.split("|")]
         if len(cells) > 3 and module in re.split(r"[ ,()]+", cells[1]):

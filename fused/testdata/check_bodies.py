@@ -19,7 +19,7 @@ from ops import OPS  # noqa: E402
 
 
 def expected(case, inputs):
-    """What the formula of the case's op gives, and how far others may be from it."""
+    """The result of the formula of the case's op, and the tolerance for others."""
     op, formula, types = OPS[case["op"]], FORMULAS[case["op"]], case["output_types"]
     inputs = inputs + [None] * (len(op.inputs) - len(inputs))
     attributes = op.typed(case["attributes"][name] for name in op.attributes)

@@ -96,7 +96,7 @@ def fixed(special):
 
 
 def lines(count, seed, special):
-    """count different lines, of those that are always there as many as fit."""
+    """count different lines, at most half of them fixed ones."""
     r = random.Random(seed)
     always = fixed(special)
     if len(always) > count // 2:

@@ -31,7 +31,7 @@ def value(name, array):
 
 
 def save(name, opset, nodes, inputs, outputs=("y",), functions=(), constants=()):
-    """inputs are {name: array}; constants are initializers. The outputs' types are those that onnxruntime finds."""
+    """inputs are {name: array}; constants are initializers. onnxruntime finds the outputs' types."""
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in {f.domain for f in functions})]
     graph = helper.make_graph(
         nodes,
