@@ -24,7 +24,8 @@ Result RunForm(const OrtApi& api, const OrtCustomOp* op, const Form& form, const
     const size_t pairs = op->GetMayInplace(&from, &to);
     for (size_t i = 0; i < pairs; ++i) {
       const size_t in = static_cast<size_t>(from[i]), out = static_cast<size_t>(to[i]);
-      if (types.inputs[in] == types.outputs[out]) context.outputs[out] = &inputs[in];
+      const bool given = in < inputs.size() && form.inputs[in] != kLeftOut;
+      if (given && types.inputs[in] == types.outputs[out]) context.outputs[out] = &inputs[in];
     }
     op->ReleaseMayInplace(from, to);
   }
