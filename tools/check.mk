@@ -1,6 +1,6 @@
 # The steps of `make check`: formatting, vet and linters. Nothing is checked twice: Go, staticcheck and ruff keep caches
 # of their own, and a stamp in build/check tells which C++ and CUDA files clang-format has seen.
-CHECKS := check-go check-elsewhere check-staticcheck check-cpp check-python check-width
+CHECKS := check-go check-elsewhere check-staticcheck check-cpp check-python check-width check-prose
 .PHONY: format $(CHECKS)
 
 check-go: ## gofmt and go vet
@@ -36,6 +36,9 @@ check-python: $(VENV)/.check ## ruff, for Python, and mypy, for the module that 
 
 check-width: ## lines of code within 120 columns, of prose within 160
 	@$(PYTHON) tools/check-width.py
+
+check-prose: ## phrases that make comments, messages and documents hard to read
+	@$(GO) run ./internal/prose
 
 format: $(VENV)/.check ## format Go, C++, CUDA and C, and repair what ruff can
 	@gofmt -w $$(find . -path './$(BUILD)' -prune -o -name '*.go' -print)
