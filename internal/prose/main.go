@@ -50,7 +50,9 @@ var rules = []rule{
 func phrase(text string) *regexp.Regexp { return regexp.MustCompile(`(?i)\b(?:` + text + `)`) }
 
 // limits are the greatest shares of lines with a phrase, in percent, by kind.
-var limits = map[string]float64{"Go comments": 5, "messages": 5, "C++ comments": 5, "Python comments": 5, "documents": 5}
+var limits = map[string]float64{
+	"Go comments": 5, "messages": 5, "C++ comments": 5, "Python comments": 5, "documents": 5,
+}
 
 // line is a line of text that people read.
 type line struct {
@@ -96,8 +98,8 @@ func main() {
 	over := false
 	for _, kind := range slices.Sorted(maps.Keys(lines)) {
 		share := 100 * float64(found[kind]) / float64(lines[kind])
-		fmt.Printf("%-16s %5d of %5d lines have a phrase: %.1f %%, at most %g %%\n", kind, found[kind], lines[kind], share,
-			limits[kind])
+		fmt.Printf("%-16s %5d of %5d lines have a phrase: %.1f %%, at most %g %%\n", kind,
+			found[kind], lines[kind], share, limits[kind])
 		over = over || share > limits[kind]
 	}
 	if over {
