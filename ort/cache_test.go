@@ -197,7 +197,7 @@ func TestNoRoom(t *testing.T) {
 		}
 	}
 	_, err := s.Run(inputs)
-	want := "no more keys of k than past_key has room for: N <= P, here 2 and 0, with "
+	want := "no more keys of k than past_key has room for: N <= P if past_length, here 2 and 0, with "
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Error(err)
 	}

@@ -289,9 +289,9 @@ func TestStaysFloat(t *testing.T) {
 		path string
 		why  string
 	}{
-		{added, quantised, "(Add) reads it, too"},
+		{added, quantised, "(Add) also reads it"},
 		{reader(t, gate, "MatMul", []int64{k, n}), plain, "the file stores it as F32"},
-		{reader(t, gate, "MatMul from the left", []int64{n, k}), quantised, "(MatMul) reads it, too"},
+		{reader(t, gate, "MatMul from the left", []int64{n, k}), quantised, "(MatMul) also reads it"},
 		{reader(t, gate, "Gemm", []int64{n, k}, onnx.IntAttr("transB", 1), onnx.FloatAttr("alpha", 2)), quantised,
 			"has a factor"},
 	} {

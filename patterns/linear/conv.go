@@ -64,7 +64,7 @@ func depthwise(g *match.View, n *onnx.Node) bool {
 
 func (c *conv) find(others site.Others) *site.Site {
 	c.before()
-	if c.x == nil || c.g.Facts.DataType(c.x) != c.g.Facts.DataType(c.n.Input(1)) {
+	if c.x == nil {
 		return nil
 	}
 	results := c.behind()
@@ -85,28 +85,31 @@ func (c *conv) find(others site.Others) *site.Site {
 	return nil
 }
 
-// before follows the Conv's input back through padding, slices and a Concat with the kept tokens.
+// before follows the Conv's input back through padding, slices, casts and a Concat with the kept tokens, to the first
+// value of the weights' type.
 func (c *conv) before() {
-	v := c.n.Input(0)
+	v, typ := c.n.Input(0), c.g.Facts.DataType(c.n.Input(1))
+	steps := 0
 	for range maxSteps {
-		if v == nil {
-			return
+		if c.g.Facts.DataType(v) == typ {
+			c.x, steps = v, len(c.nodes)
 		}
 		n := v.Producer
-		switch {
-		case n == nil || n.Graph != c.g.Graph:
-		case n.Is("Pad") || n.Is("Slice") || n.Is("Cast"):
-			c.nodes, c.all, v = append(c.nodes, n), append(c.all, v), n.Input(0)
-			continue
-		case n.Is("Concat") && len(n.Inputs) == 2 && n.Input(0) != nil && n.Input(1) != nil &&
-			(n.AttrInt("axis", 0) == 2 || n.AttrInt("axis", 0) == -1):
+		if n == nil || n.Graph != c.g.Graph {
+			break
+		}
+		if n.Is("Concat") && len(n.Inputs) == 2 && n.Input(0) != nil && n.Input(1) != nil &&
+			(n.AttrInt("axis", 0) == 2 || n.AttrInt("axis", 0) == -1) && c.g.Facts.DataType(n.Input(1)) == typ {
 			c.nodes = append(c.nodes, n)
 			c.past, c.x, c.all = n.Input(0), n.Input(1), append(c.all, v)
 			return
 		}
-		break
+		if !n.Is("Pad") && !n.Is("Slice") && !n.Is("Cast") || n.Input(0) == nil {
+			break
+		}
+		c.nodes, c.all, v = append(c.nodes, n), append(c.all, v), n.Input(0)
 	}
-	c.x = v
+	c.nodes, c.all = c.nodes[:steps], c.all[:steps]
 }
 
 // result is a value that the convolution may end in.
