@@ -57,7 +57,7 @@ void RunAndCompare(const mojo::KernelTable& kernels, Activation kind, const Para
     const double tolerance = own * fabs(offset_up) + 2 * narrow * fabs(want) + (type == mojo::kFloat16 ? 6e-8 : 3e-37);
     if (type != mojo::kFloat32) exactness.Count(got, want);
     Check(Near(got, want, tolerance), "%s: GLU %d %s alpha %g limit %g offset %g of %g, %g: %.9g, want %.9g",
-          kernels.name, kind, TypeName(type), p.alpha, p.limit, p.offset, gate.Get(i), u, got, want);
+          kernels.name, static_cast<int>(kind), TypeName(type), p.alpha, p.limit, p.offset, gate.Get(i), u, got, want);
   }
 }
 

@@ -224,8 +224,8 @@ void TestProductsOf(const mojo::LinearFns& linear) {
               size += fabs(of_code) + fabs(of_sum);
             }
             Check(Near(y.Get(r * n + i), Round(type, want), Epsilon(type) * fabs(want) + 2e-6 * size),
-                  "linear, codes %d, scales %d, activations %d, %zu rows: [%zu,%zu] is %g, want %g", f.code, f.scales,
-                  kind, rows, r, i, y.Get(r * n + i), want);
+                  "linear, codes %d, scales %d, activations %d, %zu rows: [%zu,%zu] is %g, want %g",
+                  static_cast<int>(f.code), f.scales, static_cast<int>(kind), rows, r, i, y.Get(r * n + i), want);
           }
         }
       }
@@ -235,7 +235,7 @@ void TestProductsOf(const mojo::LinearFns& linear) {
       linear.decode(weights.w, row, y.data());
       for (size_t c = 0; c < k; ++c) {
         Check(y[c] == static_cast<float>(weights.Value(row, c)),
-              "decode, codes %d, scales %d: [%zu,%zu] is %g, want %g", f.code, f.scales, row, c, y[c],
+              "decode, codes %d, scales %d: [%zu,%zu] is %g, want %g", static_cast<int>(f.code), f.scales, row, c, y[c],
               weights.Value(row, c));
       }
     }
