@@ -14,7 +14,8 @@ import (
 
 // blocksInNodeTests are the standard's node tests that contain one of our blocks, as an op or as its function body.
 var blocksInNodeTests = regexp.MustCompile(
-	`^test_((rms_normalization|rotary_embedding|attention|swiglu|linear_attention|causal_conv)|(layer_norm|group_norm|flexattention).*_expanded)`)
+	`^test_((rms_normalization|rotary_embedding|attention|swiglu|linear_attention|causal_conv)|` +
+		`(layer_norm|group_norm|flexattention).*_expanded)`)
 
 // TestNodeTests patches the standard's node tests. It must fuse nothing in tests of other ops, and reproduce the
 // recorded outputs after fusing.

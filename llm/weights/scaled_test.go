@@ -280,7 +280,8 @@ func TestOddFP8(t *testing.T) {
 	list := randomFP8(name, n, k)
 	m, r, err := keep(t, reader(t, name, "MatMul", []int64{k, n}), file(t, "m.safetensors", nil, list...),
 		weights.KeepOptions{})
-	if err != nil || len(r.Widened) != 1 || !strings.Contains(r.Widened[0].Reason, "is not a multiple of a block of FP8-BLOCK") {
+	if err != nil || len(r.Widened) != 1 ||
+		!strings.Contains(r.Widened[0].Reason, "is not a multiple of a block of FP8-BLOCK") {
 		t.Fatalf("%+v (%v)", r, err)
 	}
 	for i, x := range values(t, m, name) {
