@@ -65,7 +65,6 @@ cudaError_t MojoCudaLinear(const MojoLinearArgs* a, cudaStream_t s) { return Kee
 cudaError_t MojoCudaEmbedding(const MojoEmbeddingArgs* a, cudaStream_t s) { return Keep(&call.embedding, a, s); }
 size_t MojoQMoEScratch(const MojoQMoEArgs*) { return wants; }
 cudaError_t MojoCudaQMoE(const MojoQMoEArgs* a, cudaStream_t s) { return Keep(&call.qmoe, a, s); }
-size_t MojoLinearAttentionScratch(const MojoLinearAttentionArgs*) { return wants; }
 size_t MojoLatentAttentionScratch(const MojoLatentAttentionArgs*) { return wants; }
 cudaError_t MojoCudaLatentAttention(const MojoLatentAttentionArgs* a, cudaStream_t s) {
   return Keep(&call.latent, a, s);
