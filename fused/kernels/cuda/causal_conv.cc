@@ -26,8 +26,9 @@ OrtStatus* ConvKernel::Compute(const Api& api, OrtKernelContext* context) const 
   if (OrtStatus* s = call.Read()) return s;
   if (OrtStatus* s = call.Make(0, &y)) return s;
   if (OrtStatus* s = call.Make(1, &present)) return s;
-  if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   const CausalConvSizes& n = call.sizes;
+  if (n.B * n.C * (n.N + n.L) == 0) return nullptr;
+  if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
   const MojoCausalConvArgs args = {call.data[kCausalConvX],
                                    call.data[kCausalConvWeight],
                                    call.data[kCausalConvBias],
