@@ -179,9 +179,8 @@ func (f *externalFiles) find(x *externalFile, location string) error {
 			continue
 		}
 		if !f.options.followLinks {
-			return fmt.Errorf("its external data %s lead through a symbolic link (%s): replace the link by the file, "+
-				"or "+
-				"use --allow-links to follow it", x.path, part)
+			return fmt.Errorf("its external data %s lead through a symbolic link (%s): replace the link by the "+
+				"file, or use --allow-links to follow it", x.path, part)
 		}
 		if info, err = os.Stat(x.path); err != nil {
 			return fmt.Errorf("%w: %w", ErrMissingData, err)

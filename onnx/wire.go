@@ -169,9 +169,8 @@ func (w *wireWalk) short(kind, child wireKind, num, at int, length uint64, left 
 			"them", errTruncated, wireNames[child],
 			at, length, left)
 	}
-	return fmt.Errorf("not a protobuf message of an ONNX model, or a truncated one: byte %d, field %d of a %s: needs "+
-		"%d "+
-		"bytes, has %d",
+	return fmt.Errorf("not a protobuf message of an ONNX model, or a truncated one: byte %d, field %d of a %s: "+
+		"needs %d bytes, has %d",
 		at, num, wireNames[kind], length, left)
 }
 

@@ -76,9 +76,8 @@ func (c *config) appendBuiltIn(a *api, o *onnxruntime_go.SessionOptions, full st
 		return nil
 	}
 	if c.deviceType != "" {
-		return fmt.Errorf("it is built into onnxruntime: the type of device, %s, is only for plugins; use options to "+
-			"choose "+
-			"the device here",
+		return fmt.Errorf("it is built into onnxruntime: the type of device, %s, is only for plugins; use options "+
+			"to choose the device here",
 			c.deviceType)
 	}
 	switch full {

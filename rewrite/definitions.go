@@ -47,8 +47,7 @@ func (d *definitions) inBody(c *candidate, f *onnx.Function) (*onnx.Function, er
 	op := onnx.OpName(f.Domain, f.Name)
 	if have, taken := d.inBodies[op]; taken && have != f.Overload {
 		return nil, reason.New(reason.InFunction, nil,
-			"it is in function %s.%s, where onnxruntime finds only one variant of %s, which is %q and "+
-				"not %q: "+
+			"it is in function %s.%s, where onnxruntime finds only one variant of %s, which is %q and not %q: "+
 				"inline the functions (--inline all)", c.Scope.Function.Domain, c.Scope.Function.Name, op, have,
 			f.Overload)
 	}

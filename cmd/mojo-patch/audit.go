@@ -101,8 +101,7 @@ kernels that exist for it, and exits with 4.
 			}
 			if f.backend.only {
 				return errors.New("audit does not support --provider-only: use --strict, which lists the nodes left " +
-					"to the CPU " +
-					"and exits with 1")
+					"to the CPU and exits with 1")
 			}
 			if f.backend.evaluator {
 				return errors.New("audit needs onnxruntime: the built-in evaluator supports every op")

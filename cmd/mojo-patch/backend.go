@@ -95,8 +95,7 @@ func (b *backend) check(c *cobra.Command) error {
 			"provider-option", "provider-library", "provider-device", "provider-only"} {
 			if c.Flags().Changed(other) {
 				return fmt.Errorf("--%s sets an option of onnxruntime: it cannot be combined with --evaluator, or "+
-					"with %s first in the "+
-					"backend", other, registry.DeviceREF)
+					"with %s first in the backend", other, registry.DeviceREF)
 			}
 		}
 	}

@@ -137,8 +137,7 @@ func (k *criteria) compare(r *comparison, got, want []golden.Case, times []float
 	}
 	if k.limits.Set() && !measured {
 		return errors.New("--max-kl and --min-top1 compare logits, but no compared output was recognized as logits: " +
-			"name " +
-			"it with --logits")
+			"name it with --logits")
 	}
 	return nil
 }

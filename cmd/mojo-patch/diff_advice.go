@@ -16,8 +16,7 @@ import (
 func (f *diffFlags) advise(a *app, first *onnx.Model, want []golden.Case, alone bool) {
 	if n := quantized.CountRounded(first); n > 0 && !f.nudge && f.golden == "" {
 		a.say("%s has %s that round activations to 8 bits, so a difference in the last digit may become a whole "+
-			"step: try "+
-			"--sensitivity", first.Path, counted(n, "node"))
+			"step: try --sensitivity", first.Path, counted(n, "node"))
 	}
 	if firstNode(first, routes) != nil && !f.ties {
 		with := ""

@@ -141,8 +141,7 @@ func (f *generateFlags) check(c *cobra.Command) error {
 	}
 	if f.follow != "" && (f.compare == "" || changed("max-tokens")) {
 		return errors.New("--follow requires --compare and sets the number of tokens: --max-tokens cannot be " +
-			"combined " +
-			"with it")
+			"combined with it")
 	}
 	if !f.chat && (changed("template") || changed("system")) {
 		return errors.New("--template and --system require --chat")
@@ -151,9 +150,8 @@ func (f *generateFlags) check(c *cobra.Command) error {
 		for _, other := range []string{"temperature", "top-k", "top-p", "min-p", "repetition-penalty",
 			"frequency-penalty", "presence-penalty", "seed", "stop", "margins"} {
 			if changed(other) {
-				return fmt.Errorf("a comparison follows the likeliest tokens: --%s cannot be combined with --compare "+
-					"or "+
-					"--golden", other)
+				return fmt.Errorf("a comparison follows the likeliest tokens: --%s cannot be combined with "+
+					"--compare or --golden", other)
 			}
 		}
 	}

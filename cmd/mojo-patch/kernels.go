@@ -113,8 +113,7 @@ it was not patched, of the nodes that apply would make. --dim sets the sizes of 
 
 // npuNotTried is the reason that kernels for CANN do not run here.
 const npuNotTried = "they need an Ascend device, which this command does not look for (docs/kernels.md explains how " +
-	"they " +
-	"are tested)"
+	"they are tested)"
 
 // probers run the kernels of each available device.
 type probers struct {

@@ -195,8 +195,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 		}
 		if f.keep.pattern != "" && p.Kept() == 0 {
 			failure = failed(errors.New("no weight can stay as the checkpoint stores it, so nothing is written: to " +
-				"load float weights, " +
-				"leave out --keep and --keep-quantized"))
+				"load float weights, leave out --keep and --keep-quantized"))
 		} else if merged, safe, err = f.write(a, m, p); err != nil {
 			return err
 		}

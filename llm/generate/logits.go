@@ -20,8 +20,7 @@ func rowOf(dims []int64, rows, fresh, row, slot int) (int, error) {
 	switch {
 	case len(dims) > 0 && n == rows && slot < fresh-1:
 		return 0, fmt.Errorf("the logits %v are of the last of %d tokens, which is padding: use a model with logits "+
-			"for "+
-			"every token", dims, fresh)
+			"for every token", dims, fresh)
 	case len(dims) > 0 && n == rows:
 		return row, nil
 	case len(dims) > 0 && n == rows*fresh:

@@ -48,8 +48,7 @@ func (d *decoder) check() error {
 	}
 	if d.Input(roles.CacheFlag) != nil {
 		return fmt.Errorf("input %q chooses between a branch with a past and one without: use apply --cache static, "+
-			"which "+
-			"keeps only the branch with a past", d.Input(roles.CacheFlag).Value.Name)
+			"which keeps only the branch with a past", d.Input(roles.CacheFlag).Value.Name)
 	}
 	for _, c := range d.Caches {
 		if c.InPlace != d.Caches[0].InPlace {

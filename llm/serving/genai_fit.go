@@ -36,8 +36,7 @@ func (d *decoder) fitGenAI(f *GenAIFolder) error {
 	switch {
 	case mask != nil && len(mask.Dims) != 2:
 		return fmt.Errorf("genai provides a mask of shape [batch, tokens], but the model needs %s: export it with a "+
-			"mask "+
-			"of two axes", mask)
+			"mask of two axes", mask)
 	case positions != nil && len(positions.Dims) != 2:
 		return fmt.Errorf("genai provides positions of shape [batch, sequence], but the model needs %s", positions)
 	case past != nil && (len(past.Dims) > 1 || len(past.Dims) == 1 && past.Dims[0].Value > 1):

@@ -113,8 +113,7 @@ func (d *decoder) turnCache(c *generate.Cache) error {
 	}
 	if dims[order[1]].Value <= 0 || dims[order[3]].Value <= 0 {
 		return fmt.Errorf("genai needs the number of heads and their width as numbers, but the model has %s: export "+
-			"it "+
-			"with numbers", c.Past)
+			"it with numbers", c.Past)
 	}
 	if slices.IsSorted(order) {
 		return nil

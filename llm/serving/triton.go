@@ -119,12 +119,10 @@ func serverStates(m *onnx.Model) ([]state, error) {
 	switch {
 	case past == nil || len(past.Dims) != 1 || past.Dims[0].Value >= 0:
 		return nil, errors.New("the server keeps the buffers only of a decoder that gets the number of tokens of " +
-			"each sequence: " +
-			"patch it with --cache static=M --past-length=rows")
+			"each sequence: patch it with --cache static=M --past-length=rows")
 	case d.room() == 0:
 		return nil, fmt.Errorf("the server keeps buffers of one size, but those of the model have any size (%s): "+
-			"patch "+
-			"it with --cache static=M, for M tokens", d.Caches[0].Past)
+			"patch it with --cache static=M, for M tokens", d.Caches[0].Past)
 	case positions != nil && len(positions.Dims) != 2:
 		return nil, fmt.Errorf("export computes positions of shape [batch, sequence], but the model needs %s",
 			positions)

@@ -168,8 +168,7 @@ func (a *architecture) checkHeads(layer int64) error {
 				why = fmt.Sprintf(" of %d rows (%s.%s)", least, a.name, from)
 			}
 			return fmt.Errorf("%s has %d rows, which is not a multiple of %d heads%s: the number of heads in the "+
-				"metadata (%s.%s) "+
-				"%w", name, rows, w.heads, why, a.name, w.key, errHeads)
+				"metadata (%s.%s) %w", name, rows, w.heads, why, a.name, w.key, errHeads)
 		}
 		if width == 0 {
 			width, from = rows/w.heads, w.key

@@ -135,9 +135,8 @@ func (c *Checkpoint) open(path string) error {
 		}
 		return c.addSafetensors(files...)
 	}
-	return fmt.Errorf("%s: weights are read only from files that end in .gguf, .safetensors or .json (an index), and "+
-		"from "+
-		"folders with such files", path)
+	return fmt.Errorf("%s: weights are read only from files that end in .gguf, .safetensors or .json (an index), "+
+		"and from folders with such files", path)
 }
 
 // openFolder opens a folder in the layout of model hubs.

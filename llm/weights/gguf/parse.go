@@ -25,8 +25,7 @@ func (f *File) parse() error {
 		return c.err
 	case f.Version != 0 && f.Version&0xffff == 0:
 		return errors.New("this GGUF file is in big-endian order, which is not supported: convert it " +
-			"(gguf-convert-endian " +
-			"of gguf-py)")
+			"(gguf-convert-endian of gguf-py)")
 	case f.Version != 2 && f.Version != 3:
 		return fmt.Errorf("this GGUF file has version %d; only versions 2 and 3 are supported", f.Version)
 	}

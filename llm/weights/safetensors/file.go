@@ -43,8 +43,7 @@ func (f *File) parse() error {
 	switch {
 	case n > maxHeader:
 		return fmt.Errorf("this is not a safetensors file: its first 8 bytes say that the header has %d bytes, but "+
-			"the "+
-			"format allows %d", n, maxHeader)
+			"the format allows %d", n, maxHeader)
 	case n > uint64(len(data)-8):
 		return fmt.Errorf("it says that its header has %d bytes, but only %d follow: it is truncated or not a "+
 			"safetensors file", n, len(data)-8)
