@@ -162,16 +162,27 @@ func opCausalConv(c *call) []*Tensor {
 
 // opMicrosoftCausalConv is the standard's op for nodes that use none of the extensions of onnxruntime's.
 func opMicrosoftCausalConv(c *call) []*Tensor {
-	for name, plain := range MicrosoftCausalConv {
-		if v := c.int(name, plain); v != plain {
-			fail("%w: %s of %d", ErrUnsupported, name, v)
-		}
+	if name, v := ExtendedCausalConv(c.int); name != "" {
+		fail("%w: %s of %d", ErrUnsupported, name, v)
 	}
 	return opCausalConv(c)
 }
 
-// MicrosoftCausalConv has the attributes of onnxruntime's CausalConvWithState that the standard's op has not, and their
-// values where both compute the same.
-var MicrosoftCausalConv = map[string]int64{"ndim": 1, "dilation": 1, "channels_last": 0, "state_window": 0,
-	"state_length": 0, "state_channels_last": -1, "state_update_capacity": 0, "input_channels": 0,
-	"input_channel_offset": 0}
+// causalConvExtensions are the attributes that only onnxruntime's CausalConvWithState has, and the values for which it
+// computes the standard's op.
+var causalConvExtensions = []struct {
+	name  string
+	plain int64
+}{{"ndim", 1}, {"dilation", 1}, {"channels_last", 0}, {"state_window", 0}, {"state_length", 0},
+	{"state_channels_last", -1}, {"state_update_capacity", 0}, {"input_channels", 0}, {"input_channel_offset", 0}}
+
+// ExtendedCausalConv returns the first attribute by which a CausalConvWithState of onnxruntime computes something else
+// than the standard's op, and its value. The name is empty if there is none. attribute reads an int of the node.
+func ExtendedCausalConv(attribute func(name string, def int64) int64) (name string, value int64) {
+	for _, e := range causalConvExtensions {
+		if v := attribute(e.name, e.plain); v != e.plain {
+			return e.name, v
+		}
+	}
+	return "", 0
+}

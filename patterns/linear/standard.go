@@ -39,13 +39,13 @@ func Find(g *match.View, others site.Others) (sites []*site.Site, misses []*matc
 
 // readLinearAttention makes the fused op compute a LinearAttention node.
 func readLinearAttention(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
-	queries, heads := integer(n, "q_num_heads", 0), integer(n, "kv_num_heads", 0)
+	queries, heads := n.AttrInt("q_num_heads", 0), n.AttrInt("kv_num_heads", 0)
 	width, known := g.Facts.Dim(n.Input(0), 2)
 	keys, also := g.Facts.Dim(n.Input(1), 2)
 	switch {
 	case n.OutputValue(0) == nil || n.Input(2) == nil:
 		return nil, reason.New(reason.Other, n, "LinearAttention lacks an input or its output")
-	case integer(n, "state_window", 0) != 0:
+	case n.AttrInt("state_window", 0) != 0:
 		return nil, reason.New(reason.Other, n, "LinearAttention keeps the states of several tokens (state_window)")
 	case queries < 1 || heads < 1 || !known || !also || width%queries != 0 || width == 0 || keys%(width/queries) != 0:
 		return nil, reason.New(reason.Other, n, "the widths of the heads of LinearAttention are not known")
@@ -85,11 +85,8 @@ func readCausalConv(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
 		return nil, reason.New(reason.Other, n, "CausalConvWithState lacks an input or its output")
 	}
 	if n.Domain == onnx.Microsoft {
-		for name, plain := range reference.MicrosoftCausalConv {
-			if integer(n, name, plain) != plain {
-				return nil, reason.New(reason.Other, n, "CausalConvWithState has %s=%d, for which there is no fused op",
-					name, integer(n, name, plain))
-			}
+		if name, v := reference.ExtendedCausalConv(n.AttrInt); name != "" {
+			return nil, reason.New(reason.Other, n, "CausalConvWithState has %s=%d, for which there is no fused op", name, v)
 		}
 	}
 	attributes := fused.CausalConv{Activation: "none"}
@@ -118,12 +115,4 @@ func computed(s *site.Site, n *onnx.Node, op fused.Typed, inputs []*site.Operand
 	outputs := s.Compute(op, names, inputs...)
 	s.Output(n.OutputValue(0), outputs[0])
 	return outputs
-}
-
-// integer returns an int attribute of a node, or otherwise if the node lacks it.
-func integer(n *onnx.Node, name string, otherwise int64) int64 {
-	if a := n.Attr(name); a != nil {
-		return a.Int
-	}
-	return otherwise
 }

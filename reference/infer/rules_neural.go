@@ -69,12 +69,9 @@ func causalConv(c *call) {
 
 // plainCausalConv is causalConv for nodes that use no extension of onnxruntime's which changes a shape.
 func plainCausalConv(c *call) {
-	for name, plain := range reference.MicrosoftCausalConv {
-		if c.attrInt(name, plain) != plain {
-			return
-		}
+	if name, _ := reference.ExtendedCausalConv(c.attrInt); name == "" {
+		causalConv(c)
 	}
-	causalConv(c)
 }
 
 // batchNormalization: in training mode the running mean and variance are outputs too.
