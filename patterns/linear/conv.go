@@ -69,17 +69,18 @@ func (c *conv) find(others site.Others) *site.Site {
 	}
 	results := c.behind()
 	for i, r := range slices.Backward(results) {
+		nodes := append(slices.Clone(c.nodes), nodesOf(results[:i+1])...)
+		if slices.ContainsFunc(nodes, others.Have) {
+			continue
+		}
 		for _, activation := range []string{"silu", "none"} {
 			op := fused.CausalConv{Activation: activation}
-			nodes := append(slices.Clone(c.nodes), nodesOf(results[:i+1])...)
-			if slices.ContainsFunc(nodes, others.Have) {
-				break
-			}
-			state := c.state(op, nodes)
-			if !c.computes(op, r.value, r.turned, 0) || !c.closed(nodes, r.value, state) {
+			if !c.computes(op, r.value, r.turned, 0) {
 				continue
 			}
-			return c.site(op, r, state, nodes)
+			if state := c.state(op, nodes); c.closed(nodes, r.value, state) {
+				return c.site(op, r, state, nodes)
+			}
 		}
 	}
 	return nil
@@ -223,20 +224,11 @@ func (c *conv) computes(op fused.CausalConv, v *onnx.Value, turned bool, output 
 			if !ok || len(shape) == 0 || !c.budget.Spend(match.Elements(shape)) {
 				return false
 			}
-			numbers := make([]float64, match.Elements(shape))
-			for k := range numbers {
-				numbers[k] = r.NormFloat64()
-			}
+			numbers := normal(r, match.Elements(shape))
 			inputs[i] = reference.NewFloats(onnx.Float, shape, numbers)
 			given[in] = reference.NewFloats(c.g.Facts.DataType(in), shape, numbers)
 		}
-		known := func(v *onnx.Value) (*reference.Tensor, error) {
-			if t, ok := c.g.Facts.Known(v, world); ok && v.Constant() == nil && !c.g.Facts.DataType(v).IsFloat() {
-				return t, nil
-			}
-			return nil, nil
-		}
-		got, err := lab.Run(given, known, v)
+		got, err := lab.Run(given, knownSizes(lab), v)
 		if err != nil {
 			return false
 		}
@@ -246,6 +238,26 @@ func (c *conv) computes(op fused.CausalConv, v *onnx.Value, turned bool, output 
 		}
 	}
 	return tried
+}
+
+// normal returns n random numbers.
+func normal(r *rand.Rand, n int) []float64 {
+	list := make([]float64, n)
+	for i := range list {
+		list[i] = r.NormFloat64()
+	}
+	return list
+}
+
+// knownSizes returns the values of a lab's world that follow from sizes and need no computation.
+func knownSizes(lab *probe.Lab) probe.Known {
+	return func(v *onnx.Value) (*reference.Tensor, error) {
+		facts := lab.View.Facts
+		if t, ok := facts.Known(v, lab.World); ok && v.Constant() == nil && !facts.DataType(v).IsFloat() {
+			return t, nil
+		}
+		return nil, nil
+	}
 }
 
 // alike reports whether two tensors are equal up to rounding. If turned is set, got has its last two axes exchanged.

@@ -295,13 +295,6 @@ func (s *step) computes() bool {
 		return false
 	}
 	r := rand.New(rand.NewPCG(5, 9))
-	numbers := func(n int64) []float64 {
-		list := make([]float64, n)
-		for i := range list {
-			list[i] = r.NormFloat64()
-		}
-		return list
-	}
 	given, of := probe.Values{}, map[*onnx.Value][]float64{}
 	put := func(v *onnx.Value, list []float64) bool {
 		dims, ok := lab.Shape(v)
@@ -310,13 +303,13 @@ func (s *step) computes() bool {
 		}
 		return ok
 	}
-	past := numbers(s.elements(s.state))
+	past := normal(r, int(s.elements(s.state)))
 	put(s.state, past)
 	var decay []float64
 	for _, v := range s.given {
 		b := s.base[v]
 		if of[b] == nil {
-			of[b] = numbers(s.elements(b))
+			of[b] = normal(r, int(s.elements(b)))
 		}
 		list := of[b]
 		if v == s.decay {
@@ -329,12 +322,7 @@ func (s *step) computes() bool {
 			return false
 		}
 	}
-	got, err := lab.Run(given, func(v *onnx.Value) (*reference.Tensor, error) {
-		if t, ok := s.g.Facts.Known(v, 0); ok && v.Constant() == nil && !s.g.Facts.DataType(v).IsFloat() {
-			return t, nil
-		}
-		return nil, nil
-	}, s.row, s.add.OutputValue(0))
+	got, err := lab.Run(given, knownSizes(lab), s.row, s.add.OutputValue(0))
 	if err != nil {
 		return false
 	}
