@@ -78,12 +78,6 @@ type attentionBuilder struct {
 	parted, unified *onnx.Value // shapes with the heads in two dimensions, and in one
 }
 
-// size returns dimension axis of v.
-func (a *attentionBuilder) size(name string, v *onnx.Value, axis int64) *onnx.Value {
-	return a.op(name, "Gather", []*onnx.Value{a.call(name+"_shape", "Shape", v), a.integers("axis", axis)},
-		onnx.IntAttr("axis", 0))
-}
-
 // byHeads returns v in the layout bnsh.
 func (a *attentionBuilder) byHeads(name string, v *onnx.Value, layout string) *onnx.Value {
 	if layout == layoutBSNH {
@@ -95,11 +89,6 @@ func (a *attentionBuilder) byHeads(name string, v *onnx.Value, layout string) *o
 // swapped returns v with heads and sequence exchanged.
 func (a *attentionBuilder) swapped(name string, v *onnx.Value) *onnx.Value {
 	return a.op(name, "Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
-}
-
-// joined concatenates values along an axis.
-func (a *attentionBuilder) joined(name string, axis int64, values ...*onnx.Value) *onnx.Value {
-	return a.op(name, "Concat", values, onnx.IntAttr("axis", axis))
 }
 
 // first takes the first n elements of v along an axis.

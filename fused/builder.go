@@ -130,6 +130,17 @@ func (b *body) slice(name string, v, start, end *onnx.Value, step int64) *onnx.V
 	return b.call(name, "Slice", v, start, end, b.integers("axis", -1), b.integers("step", step))
 }
 
+// size returns dimension axis of v, a vector of one int64.
+func (b *body) size(name string, v *onnx.Value, axis int64) *onnx.Value {
+	return b.op(name, "Gather", []*onnx.Value{b.call(name+"_shape", "Shape", v), b.integers("axis", axis)},
+		onnx.IntAttr("axis", 0))
+}
+
+// joined concatenates values along an axis.
+func (b *body) joined(name string, axis int64, values ...*onnx.Value) *onnx.Value {
+	return b.op(name, "Concat", values, onnx.IntAttr("axis", axis))
+}
+
 // output makes v the next output of the function under its documented name.
 func (b *body) output(name string, v *onnx.Value) {
 	if v.Name != name {

@@ -54,20 +54,19 @@ var causalConv = &Op{
 // causalConvBody multiplies windows of tokens by the weights. The standard's Conv needs its number of groups as an
 // attribute, which a definition for any number of channels does not know.
 func causalConvBody(b *body, s Site) []*onnx.Value {
-	a := &attentionBuilder{body: b}
 	x, past := b.in[CausalConvX], b.in[CausalConvPast]
-	width := a.size("width", b.in[CausalConvWeight], 2)
+	width := b.size("width", b.in[CausalConvWeight], 2)
 	one := b.integers("one", 1)
 	before := b.call("before", "Sub", width, one)
 	kept := before
 	if s.has(CausalConvPast) {
-		kept = a.size("kept", past, 2)
+		kept = b.size("kept", past, 2)
 	} else {
-		shape := a.joined("past_shape", 0, a.size("batch", x, 0), a.size("channels", x, 1), before)
+		shape := b.joined("past_shape", 0, b.size("batch", x, 0), b.size("channels", x, 1), before)
 		past = b.round("no_past", b.op("zeros", "ConstantOfShape", []*onnx.Value{shape}), CausalConvX)
 	}
-	all := a.joined("all", 2, past, x)
-	length := b.call("length", "Add", kept, a.size("tokens", x, 2))
+	all := b.joined("all", 2, past, x)
+	length := b.call("length", "Add", kept, b.size("tokens", x, 2))
 	first := b.call("first", "Sub", kept, before)
 	// places[t][j] is the index of the token that weight j multiplies for output t.
 	starts := b.counted("starts", first, b.call("last", "Sub", length, before))

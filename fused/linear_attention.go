@@ -142,27 +142,26 @@ func linearAttentionExamples(s Site) [][][]int64 {
 
 // linearAttentionBody scans the tokens. The state of the Scan is S.
 func linearAttentionBody(b *body, s Site) []*onnx.Value {
-	a := &attentionBuilder{body: b}
 	q, k, v := b.in[LinearAttentionQ], b.in[LinearAttentionK], b.in[LinearAttentionV]
 	one := b.integers("one", 1)
 	qHeads, kHeads, heads := b.intAttribute("q_heads"), b.intAttribute("k_heads"), b.intAttribute("v_heads")
 	outHeads := b.call("y_heads", "Max", qHeads, heads)
 	shared := b.call("y_heads_of_state", "Div", outHeads, heads)
-	batch, tokens := a.size("batch", q, 0), a.size("tokens", q, 1)
-	key := b.call("key_width", "Div", a.size("q_width", q, 2), qHeads)
-	value := b.call("value_width", "Div", a.size("v_width", v, 2), heads)
+	batch, tokens := b.size("batch", q, 0), b.size("tokens", q, 1)
+	key := b.call("key_width", "Div", b.size("q_width", q, 2), qHeads)
+	value := b.call("value_width", "Div", b.size("v_width", v, 2), heads)
 	// by reshapes v to [B, N, sizes...]. No size may be -1, because a -1 cannot be inferred for an empty tensor.
 	by := func(name string, v *onnx.Value, sizes ...*onnx.Value) *onnx.Value {
-		shape := a.joined(name+"_shape", 0, append([]*onnx.Value{batch, tokens}, sizes...)...)
+		shape := b.joined(name+"_shape", 0, append([]*onnx.Value{batch, tokens}, sizes...)...)
 		return b.call(name, "Reshape", v, shape)
 	}
 	// repeated repeats the vectors of each head for all heads that share them: [B, N, v_heads, each, Dk].
 	repeated := func(name string, v, have, want, each *onnx.Value) *onnx.Value {
 		rows := by(name+"_heads", b.float32(name+"_32", v), have, one, key)
 		if Read[LinearAttention](s.Attributes).L2Norm {
-			rows = a.unit(name, rows)
+			rows = b.unit(name, rows)
 		}
-		times := a.joined(name+"_times", 0, batch, tokens, have, b.call(name+"_each", "Div", want, have), key)
+		times := b.joined(name+"_times", 0, batch, tokens, have, b.call(name+"_each", "Div", want, have), key)
 		return by(name+"_of_states", b.call(name+"_repeated", "Expand", rows, times), heads, each, key)
 	}
 	scanned := []*onnx.Value{repeated("q", q, qHeads, outHeads, shared), repeated("k", k, kHeads, heads, one),
@@ -170,16 +169,16 @@ func linearAttentionBody(b *body, s Site) []*onnx.Value {
 	names := []string{"q_now", "k_now", "v_now"}
 	state := b.in[LinearAttentionPast]
 	if !s.has(LinearAttentionPast) {
-		state = b.op("zeros", "ConstantOfShape", []*onnx.Value{a.joined("state_shape", 0, batch, heads, key, value)})
+		state = b.op("zeros", "ConstantOfShape", []*onnx.Value{b.joined("state_shape", 0, batch, heads, key, value)})
 	}
 	if decay := b.in[LinearAttentionDecay]; s.has(LinearAttentionDecay) {
-		channels := b.call("decay_channels", "Div", a.size("decay_width", decay, 2), heads)
+		channels := b.call("decay_channels", "Div", b.size("decay_width", decay, 2), heads)
 		names, scanned = append(names, "decay_now"),
 			append(scanned, by("decay_heads", decay, heads, channels, one))
 	}
 	if beta := b.in[LinearAttentionBeta]; s.has(LinearAttentionBeta) {
 		names, scanned = append(names, "beta_now"),
-			append(scanned, by("beta_heads", beta, a.size("beta_width", beta, 2), one, one))
+			append(scanned, by("beta_heads", beta, b.size("beta_width", beta, 2), one, one))
 	}
 	step := b.g.NewSubgraph("token")
 	next, y := b.within(step).linearStep(s, names)
@@ -187,7 +186,7 @@ func linearAttentionBody(b *body, s Site) []*onnx.Value {
 	step.AddOutput(y)
 	// A Scan over no tokens crashes onnxruntime. It scans one token of zeros instead, which leaves the state unchanged.
 	missing := b.call("missing", "Sub", one, b.call("at_most_one", "Min", tokens, one))
-	pads := a.joined("pads", 0, b.integers("zero", 0), missing, b.integers("zeros", 0, 0, 0, 0, 0, 0, 0, 0))
+	pads := b.joined("pads", 0, b.integers("zero", 0), missing, b.integers("zeros", 0, 0, 0, 0, 0, 0, 0, 0))
 	axes := make([]int64, len(scanned))
 	for i, v := range scanned {
 		scanned[i], axes[i] = b.call("scanned_"+names[i], "Pad", v, pads), 1
@@ -203,12 +202,12 @@ func linearAttentionBody(b *body, s Site) []*onnx.Value {
 }
 
 // unit divides the vectors along the last axis of v by their lengths.
-func (a *attentionBuilder) unit(name string, v *onnx.Value) *onnx.Value {
-	squares := a.call(name+"_squares", "Mul", v, v)
-	sum := a.op(name+"_square", "ReduceSum", []*onnx.Value{squares, a.integers("last", -1)},
+func (b *body) unit(name string, v *onnx.Value) *onnx.Value {
+	squares := b.call(name+"_squares", "Mul", v, v)
+	sum := b.op(name+"_square", "ReduceSum", []*onnx.Value{squares, b.integers("last", -1)},
 		onnx.IntAttr("keepdims", 1))
-	return a.call(name+"_unit", "Div", v, a.call(name+"_length", "Sqrt", a.call(name+"_plus", "Add", sum,
-		a.attribute("epsilon"))))
+	return b.call(name+"_unit", "Div", v, b.call(name+"_length", "Sqrt", b.call(name+"_plus", "Add", sum,
+		b.attribute("epsilon"))))
 }
 
 // linearStep computes one token: the next state [B, v_heads, Dk, Dv] and rows [B, v_heads, each, Dv].
