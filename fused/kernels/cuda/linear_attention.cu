@@ -1,8 +1,8 @@
 // LinearAttention on CUDA.
 //
 // Bytes moved by a decode step: past and present once, which are nearly all of it; the floor is those bytes over the
-// memory bandwidth. The columns of a state depend on no other column, so a block takes kColumns of them through all
-// tokens with its part of the state in registers. A token waits for one barrier, since
+// memory bandwidth. The columns of a state depend on no other column, so a block takes kShortColumns of them through
+// all tokens with its part of the state in registers. A token waits for one barrier, since
 //   S^T q = D^T q + u (k . q)   with D the decayed state, S = D + k u^T
 // lets D^T k and D^T q be added up together (fused_recurrent of flash-linear-attention takes two sums, one after the
 // other), and the next token's numbers are fetched meanwhile.
