@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -60,7 +61,7 @@ func (b *bisection) report(culprits [][]int, rest []int, left delta.Outcome) err
 }
 
 // writeCulprit writes the requested plans and folder, which appear together. If the folder cannot be made, the plans
-// are kept.
+// are kept; an interrupt keeps nothing.
 func (b *bisection) writeCulprit(r *bisectReport, failing, rest []int, left delta.Outcome) error {
 	plans, err := b.preparePlans(r, failing, rest)
 	defer plans.close()
@@ -69,6 +70,10 @@ func (b *bisection) writeCulprit(r *bisectReport, failing, rest []int, left delt
 	}
 	if b.extract != "" {
 		err = b.extractSites(r, failing, plans)
+		var by interrupt
+		if errors.As(err, &by) {
+			return err
+		}
 	}
 	if b.extract == "" || err != nil {
 		if err := atomicfile.Commit(plans.rename); err != nil {

@@ -33,7 +33,7 @@ func TestInterruptEveryCommand(t *testing.T) {
 	const llama, cached = "../../models/llama-ts-fp32.onnx", "../../models/llama-kv-dynamo-fp32.onnx"
 	work := t.TempDir()
 	in := func(name string) string { return filepath.Join(work, name) }
-	run := func(dir, line string, wait time.Duration, signal syscall.Signal) (int, time.Duration, string) {
+	run := func(dir, line string, wait func(), signal syscall.Signal) (int, time.Duration, string) {
 		t.Helper()
 		program, err := os.Executable()
 		if err != nil {
@@ -51,7 +51,7 @@ func TestInterruptEveryCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		if signal != 0 {
-			time.Sleep(wait)
+			wait()
 			c.Process.Signal(signal)
 		}
 		c.Wait()
@@ -59,7 +59,7 @@ func TestInterruptEveryCommand(t *testing.T) {
 	}
 	must := func(line string) {
 		t.Helper()
-		if code, _, stderr := run(work, line, 0, 0); code != exitDone {
+		if code, _, stderr := run(work, line, nil, 0); code != exitDone {
 			t.Fatalf("%s: %d\n%s", line, code, stderr)
 		}
 	}
@@ -81,9 +81,10 @@ func TestInterruptEveryCommand(t *testing.T) {
 	}
 	must("match " + llama + " -o OUT/wrong.json --patterns " + in("wrong.pat") +
 		" --only Ungated,RMSNorm --verify off --assume-available")
+	bisect := "bisect " + llama + " --plan " + in("wrong.json") + " --evaluator --dim sequence=3 -o OUT/f.json " +
+		"--passing OUT/p.json --extract OUT/part"
 	for _, line := range []string{
-		"bisect " + llama + " --plan " + in("wrong.json") + " --evaluator --dim sequence=3 -o OUT/f.json " +
-			"--passing OUT/p.json --extract OUT/part",
+		bisect,
 		"apply " + llama + " -o OUT/m.onnx --external-data-over 1000 --html OUT/p.html --learn OUT/l.pat" + quick,
 		"match " + llama + " -o OUT/plan.json --html OUT/p.html" + quick,
 		"revert " + in("patched.onnx") + " -o OUT/m.onnx",
@@ -98,7 +99,7 @@ func TestInterruptEveryCommand(t *testing.T) {
 		"diff " + llama + " " + in("patched.onnx") + " --evaluator --dim sequence=3 --html OUT/d.html",
 	} {
 		whole := t.TempDir()
-		code, took, stderr := run(whole, line, 0, 0)
+		code, took, stderr := run(whole, line, nil, 0)
 		if code != exitDone {
 			t.Errorf("%s: %d\n%s", line, code, stderr)
 			continue
@@ -108,7 +109,8 @@ func TestInterruptEveryCommand(t *testing.T) {
 		for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
 			for i := range moments {
 				dir := t.TempDir()
-				code, _, _ := run(dir, line, took*time.Duration(2*i+1)/time.Duration(2*moments), signal)
+				moment := took * time.Duration(2*i+1) / time.Duration(2*moments)
+				code, _, _ := run(dir, line, func() { time.Sleep(moment) }, signal)
 				if code != exitDone {
 					ended++
 				}
@@ -120,6 +122,18 @@ func TestInterruptEveryCommand(t *testing.T) {
 			}
 		}
 		t.Logf("%s: ended %d of %d times", line, ended, 3*moments)
+	}
+
+	dir := t.TempDir()
+	code, _, stderr := run(dir, bisect, func() {
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if begun, _ := filepath.Glob(filepath.Join(dir, ".mojo-patch-folder-*")); len(begun) > 0 {
+				return
+			}
+		}
+	}, syscall.SIGTERM)
+	if got := filesBelow(t, dir); code != 143 || len(got) > 0 {
+		t.Errorf("%s: interrupted while it fills the folder, exit code %d, left %q\n%s", bisect, code, got, stderr)
 	}
 }
 
