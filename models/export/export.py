@@ -46,7 +46,7 @@ MODELS = """
     qwen3-dynamo-fp32 qwen3-ts-fp16 gemma2-ts-fp32 gemma3-ts-fp16 cohere-dynamo-fp32
     mixtral-batched_mm-ts-fp16 gptoss-batched_mm-dynamo-fp32 gptoss-batched_mm-dynamo-bf16
     qwen3moe-batched_mm-dynamo-bf16
-    deepseek2-hf-fp32 deepseek3-batched_mm-ts-fp32 deepseek3naive-kv-dynamo-fp32
+    deepseek3-batched_mm-ts-fp32 deepseek3naive-kv-dynamo-fp32
     llama-dynamo23-fp32 llama-merged-ts-fp32
     moe-masks-dynamo-fp32 moe-where-ts-fp32 moe-gates-ts-fp16 moe-chosen-dynamo-bf16 moe-onehot-ts-fp32
     moe-switch-ts-fp32
