@@ -29,6 +29,19 @@ type step struct {
 	run  func(*Plan) error
 }
 
+// StepError is the error of a step that a model may do without. The model must not be used: read it again, and leave
+// the option out.
+type StepError struct {
+	Flag string // that requested the step: "last-logits" or "cache"
+	Err  error
+}
+
+// Error returns the message of Err.
+func (e *StepError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *StepError) Unwrap() error { return e.Err }
+
 // preparing are the passes that bring a model to the requested form. After them, functions are inlined, and sites are
 // found and checked.
 var preparing = []step{
@@ -189,7 +202,7 @@ func (p *Plan) lastLogits() error {
 	if err := convert.LastLogits(p.run.Model); errors.Is(err, convert.ErrLastOnly) {
 		p.Report.Logits = LogitsWereLast
 	} else if err != nil {
-		return fmt.Errorf("last-logits: %w", err)
+		return &StepError{"last-logits", fmt.Errorf("last-logits: %w", err)}
 	}
 	return nil
 }
@@ -209,7 +222,9 @@ func (p *Plan) prepareTarget() error {
 
 func (p *Plan) takeMerged() (err error) {
 	if p.request.StaticCache != nil {
-		p.merged, err = staticcache.TakeMerged(p.run)
+		if p.merged, err = staticcache.TakeMerged(p.run); err != nil {
+			err = &StepError{"cache", err}
+		}
 	}
 	return err
 }
@@ -292,10 +307,11 @@ func (p *Plan) keepCaches() (err error) {
 	if p.request.StaticCache == nil {
 		return nil
 	}
-	if p.Report.Cache, err = staticcache.Apply(p.run, *p.request.StaticCache, p.merged); err == nil {
-		p.Report.Changed = true
+	if p.Report.Cache, err = staticcache.Apply(p.run, *p.request.StaticCache, p.merged); err != nil {
+		return &StepError{"cache", err}
 	}
-	return err
+	p.Report.Changed = true
+	return nil
 }
 
 func (p *Plan) mergeProducts() error {

@@ -47,6 +47,8 @@ type Report struct {
 	Schema int         `json:"schema"`
 	Input  *FileReport `json:"input,omitempty"`  // the caller fills the digest
 	Output *FileReport `json:"output,omitempty"` // filled by the caller
+	// the preset of flags that was chosen; absent without one, filled by the caller
+	Preset *PresetReport `json:"preset,omitempty"`
 	// every op of the model before or after the patch; absent if nothing was written (CountOps)
 	Ops []OpCount `json:"ops,omitempty"`
 	// the target if the model was not patched for fused ops
@@ -104,6 +106,19 @@ type Report struct {
 	Runtime *RuntimeReport `json:"runtime,omitempty"`
 
 	opsBefore map[string]int
+}
+
+// PresetReport describes a preset: a name for several flags.
+type PresetReport struct {
+	Name    string          `json:"name"`
+	Flags   []string        `json:"flags"`              // with their values, as the command line has them
+	LeftOut []LeftOutReport `json:"left_out,omitempty"` // flags that this model does without
+}
+
+// LeftOutReport says why flags of a preset do not apply to a model.
+type LeftOutReport struct {
+	Flags  []string `json:"flags"`
+	Reason string   `json:"reason"`
 }
 
 // RuntimeReport says whether a runtime opened the patched model.

@@ -93,7 +93,8 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	for _, k := range r.Kernels {
 		usual := k.Available && k.Selected && (k.Sites == 0 || ops != "" && r.Target == "" &&
 			(k.Device == "cpu" || k.Device == registry.DeviceAny)) // the patterns and ops show this already
-		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) || !zeros && (usual || k.Sites == 0 && !k.Met) {
+		if slices.Contains(r.PassedOver, strings.ToUpper(k.Device)) ||
+			!zeros && (usual || k.Sites == 0 && (k.Unnamed || !k.Met)) {
 			continue
 		}
 		fmt.Fprintf(&b, "%-18s %s", k.ID, english.Counted(k.Sites, "site"))

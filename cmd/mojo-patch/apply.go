@@ -61,6 +61,8 @@ ranks decide by the chosen branch. If nothing is fused then, it undoes both.
 With --target, apply writes the ops of another runtime instead of fused ops (docs/targets.md). If the
 target has no ops for a site, the site stays open: apply leaves it unchanged and reports it.
 
+` + presetsHelp() + `
+
 With --cache static, past and present of a decoder become one buffer that attention writes into,
 instead of a copy that grows (docs/generate.md). If a cache of the model cannot be kept this way,
 apply fails. With --past-length too, the number of cached tokens is an input, and no shape changes
@@ -139,7 +141,7 @@ writes to it in place, as cp does when it copies over it, also changes the patch
   mojo-patch apply model.onnx -o wide.onnx --dtype float32
   mojo-patch apply model.onnx -o half.onnx --dtype float16 --safe --safe-inputs recorded.npz
   mojo-patch apply model.onnx -o anywhere.onnx --runs-on cpu@1.29
-  mojo-patch apply model.onnx -o decoder.onnx --last-logits --cache static
+  mojo-patch apply model.onnx -o decoder.onnx --for cpu
   mojo-patch apply fixed.onnx -o any.onnx --free batch,sequence --golden longer.npz
   mojo-patch apply model.onnx --html report.html
   mojo-patch apply model.onnx --plan plan.json -o patched.onnx
@@ -150,7 +152,11 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 			if f.out == "" && c.Flags().Changed("output") {
 				return errors.New("the path after -o is empty")
 			}
+			typed := changedFlags(c)
 			if err := f.planned.read(c); err != nil {
+				return err
+			}
+			if err := f.preset.expand(a, c, args[0], typed, f.dryRun); err != nil {
 				return err
 			}
 			return f.apply(a, c, args[0])
@@ -248,14 +254,9 @@ func (f *applyFlags) apply(a *app, c *cobra.Command, path string) error {
 		return err
 	}
 	if f.dryRun {
-		return f.match(a, path, nil)
+		return f.match(a, c, path, nil)
 	}
 	f.recorded = f.cases
-	p, err := f.plan(a)
-	if err != nil {
-		return err
-	}
-	defer p.end()
 	if same(path, out) {
 		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", out)
 	}
@@ -266,7 +267,7 @@ func (f *applyFlags) apply(a *app, c *cobra.Command, path string) error {
 		return err
 	}
 	var cases []golden.Case
-	m, r, err := p.search(path, func(m *onnx.Model) (*rewrite.Report, error) {
+	p, m, r, err := f.find(a, c, path, func(p *plan, m *onnx.Model) (*rewrite.Report, error) {
 		var err error
 		if cases, err = f.cases(m); err != nil {
 			return nil, err
@@ -281,6 +282,7 @@ func (f *applyFlags) apply(a *app, c *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
+	defer p.end()
 	defer m.Close()
 	var failure error
 	var check *exitError

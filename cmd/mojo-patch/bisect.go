@@ -115,7 +115,7 @@ func (f *bisectFlags) others(c *cobra.Command) {
 	f.run = of(f.backend.flags)
 	f.inputs = of(f.drawn.flags)
 	f.criteria = of((&criteria{}).flags)
-	f.match = of((&planFlags{}).flags, "require", "allow-missing-weights")
+	f.match = of((&planFlags{}).flags, "require", "allow-missing-weights", "for")
 	for _, set := range []*pflag.FlagSet{f.run, f.inputs, f.criteria, f.match} {
 		c.Flags().AddFlagSet(set)
 	}

@@ -44,7 +44,7 @@ those of each prompt's last token.
 
 DIR is a Hugging Face checkpoint or a part of one: tokenizer.json (or .gz), tokenizer_config.json, and
 config.json and generation_config.json for end tokens, context and sampling.`,
-		Example: `  mojo-patch apply model.onnx -o patched.onnx --cache static --past-length=rows --last-logits
+		Example: `  mojo-patch apply model.onnx -o patched.onnx --for genai
   mojo-patch export genai patched.onnx --tokenizer checkpoint -o folder
   mojo-patch export genai patched.onnx --tokenizer checkpoint -o folder --provider cuda --context-length 4096`,
 		Args:              modelArgs(1, 1),

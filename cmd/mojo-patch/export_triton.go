@@ -47,7 +47,7 @@ are inputs and outputs of each request.
 
 The server opens the library by its path in config.pbtxt: --server-path is the path of the repository
 on the server, for example in its container.`,
-		Example: `  mojo-patch apply model.onnx -o patched.onnx --cache static=1024 --past-length=rows --last-logits
+		Example: `  mojo-patch apply model.onnx -o patched.onnx --for triton
   mojo-patch export triton patched.onnx -o repository --name smollm2 --server-path /models
   tritonserver --model-repository /models`,
 		Args:              modelArgs(1, 1),

@@ -33,11 +33,14 @@ unchanged. The plan holds the SHA-256 of the model file, and the versions of too
 		Args:              modelArgs(1, 1),
 		ValidArgsFunction: completeModels(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := f.preset.expand(a, c, args[0], changedFlags(c), true); err != nil {
+				return err
+			}
 			if out == "" {
 				if c.Flags().Changed("output") {
 					return errors.New("the path after -o is empty")
 				}
-				return f.match(a, args[0], nil)
+				return f.match(a, c, args[0], nil)
 			}
 			if same(args[0], out) {
 				return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", out)
@@ -45,8 +48,8 @@ unchanged. The plan holds the SHA-256 of the model file, and the versions of too
 			if err := writable(out); err != nil {
 				return err
 			}
-			return f.match(a, args[0], func(p *rewrite.PlanFile) (*atomicfile.Prepared, error) {
-				return savePlan(c, out, args[0], p)
+			return f.match(a, c, args[0], func(p *rewrite.PlanFile) (*atomicfile.Prepared, error) {
+				return savePlan(c, &f.preset, out, args[0], p)
 			})
 		},
 	}
@@ -59,17 +62,13 @@ unchanged. The plan holds the SHA-256 of the model file, and the versions of too
 
 // match plans and reports, for match and for apply --dry-run. If keep is not nil, it writes the plan to a temporary
 // file.
-func (f *planFlags) match(a *app, path string, keep func(*rewrite.PlanFile) (*atomicfile.Prepared, error)) error {
-	p, err := f.plan(a)
-	if err != nil {
-		return err
-	}
-	defer p.end()
+func (f *planFlags) match(a *app, c *cobra.Command, path string,
+	keep func(*rewrite.PlanFile) (*atomicfile.Prepared, error)) error {
 	if f.html != "" && same(path, f.html) {
 		return fmt.Errorf("--html %s is the model: choose another file", f.html)
 	}
 	var found *rewrite.Plan
-	m, r, err := p.search(path, func(m *onnx.Model) (*rewrite.Report, error) {
+	p, m, r, err := f.find(a, c, path, func(p *plan, m *onnx.Model) (*rewrite.Report, error) {
 		var err error
 		if found, err = p.Plan(m); err != nil {
 			return nil, err
@@ -80,6 +79,7 @@ func (f *planFlags) match(a *app, path string, keep func(*rewrite.PlanFile) (*at
 	if err != nil {
 		return err
 	}
+	defer p.end()
 	defer m.Close()
 	var files outputs
 	defer files.close()

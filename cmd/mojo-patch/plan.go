@@ -59,10 +59,12 @@ type planFlags struct {
 	learn        learnFlag     // only for apply
 	planned      planFileFlags // of commands that apply a plan
 	html         string        // the page to write
+	preset       presetFlag
 }
 
 func (f *planFlags) flags(c *cobra.Command) {
 	fl := c.Flags()
+	f.preset.flags(c)
 	fl.StringVar(&f.include, "include", rewrite.Auto,
 		"kernels to apply: auto, none, or ids separated by commas (see mojo-patch kernels)")
 	fl.StringSliceVar(&f.only, "only", nil, "replace only the sites of these patterns")
@@ -330,6 +332,28 @@ func (p *plan) search(path string, do func(*onnx.Model) (*rewrite.Report, error)
 	}
 	r.Input.SHA256, r.TimeMS.Read = digest, readMS
 	return m, r, nil
+}
+
+// find plans from the flags, and finds the sites of a model with do. If a flag of --for does not apply to the model, it
+// begins again without it. End the plan and close the model after use.
+func (f *planFlags) find(a *app, c *cobra.Command, path string, do func(*plan, *onnx.Model) (*rewrite.Report, error)) (
+	*plan, *onnx.Model, *rewrite.Report, error) {
+	for {
+		p, err := f.plan(a)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		m, r, err := p.search(path, func(m *onnx.Model) (*rewrite.Report, error) { return do(p, m) })
+		if err == nil {
+			r.Preset = f.preset.report
+			f.preset.say(a)
+			return p, m, r, nil
+		}
+		p.end()
+		if !f.preset.leaveOut(c, err) {
+			return nil, nil, nil, err
+		}
+	}
 }
 
 // enough returns an error under --require if no block is fused.

@@ -23,7 +23,7 @@ import (
 // given, and apply --plan reads them from there. The other flags are paths on this machine.
 var plannedFlags = []string{"include", "verify", "check-kernels", "patterns", "inline", "assume-available",
 	"allow-missing-weights", "backend", "target", "shape", "accuracy-level", "dtype", "last-logits",
-	"runs-on"}
+	"runs-on", "for", "cache", "past-length", "merge-products"}
 
 // siteFlags choose sites, as a plan does.
 var siteFlags = []string{"only", "skip", "node", "site"}
@@ -80,7 +80,7 @@ func (f *planFileFlags) read(c *cobra.Command) error {
 			return fmt.Errorf("%s: a plan cannot hold the flag %q; it can hold %s", f.path, name,
 				strings.Join(plannedFlags, ", "))
 		}
-		if c.Flags().Changed(name) {
+		if c.Flags().Changed(name) || c.Flags().Lookup(name) == nil { // bisect changes no caches
 			continue
 		}
 		for _, v := range values {
@@ -154,14 +154,15 @@ func (f *planFileFlags) fits(path, patterns string) error {
 }
 
 // savePlan writes the plan that match found.
-func savePlan(c *cobra.Command, out, model string, p *rewrite.PlanFile) (*atomicfile.Prepared, error) {
+func savePlan(c *cobra.Command, preset *presetFlag, out, model string, p *rewrite.PlanFile) (*atomicfile.Prepared,
+	error) {
 	sum, err := onnx.SHA256(model)
 	if err != nil {
 		return nil, err
 	}
 	described := *p.Model
 	described.SHA256 = sum
-	p.Model, p.Flags = &described, given(c, plannedFlags)
+	p.Model, p.Flags = &described, preset.planned(given(c, plannedFlags))
 	file, err := atomicfile.Prepare(out, p.Write)
 	if err != nil {
 		err = fmt.Errorf("cannot write the plan: %w", err)

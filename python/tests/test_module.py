@@ -150,6 +150,13 @@ class Apply(Test):
             report = mojo_patch.match(MODELS / "moe-gelu-ts-fp32.onnx", target="onnx")
         self.assertTrue(all(any(s.reason in line for line in logs.output) for s in report.left), logs.output)
 
+    def test_flags_for_a_server(self):
+        with self.assertLogs("mojo_patch", logging.WARNING) as logs:
+            report = mojo_patch.apply(MODEL, self.patched, for_="genai")
+        self.assertEqual((report.preset.flags, report.logits), (["--last-logits"], "last position only"))
+        self.assertEqual(report.preset.left_out[0].flags, ["--cache static", "--past-length=rows"])
+        self.assertIn("left out --cache static --past-length=rows: ", logs.output[0])
+
     def test_names_and_help(self):
         self.assertIn("apply", dir(mojo_patch))
         for function in (mojo_patch.apply, mojo_patch.match, mojo_patch.apply_model, mojo_patch.apply_folder):
@@ -571,7 +578,7 @@ class Errors(Test):
             known = self.command(command, "--help").stdout
             names = set(typing.cast(dict, options.__annotations__)) - {"progress"}
             for name in names:
-                flag = "include" if (command, name) == ("apply", "kernels") else name.replace("_", "-")
+                flag = "include" if (command, name) == ("apply", "kernels") else name.rstrip("_").replace("_", "-")
                 self.assertIn(f"--{flag} ", known, (command, name))
 
 

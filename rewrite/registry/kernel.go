@@ -102,7 +102,8 @@ type KernelReport struct {
 	Selected  bool     `json:"selected"`
 	Sites     int      `json:"sites"`
 
-	Met bool `json:"-"` // there is a site for it, if it were available and requested
+	Unnamed bool `json:"-"` // the device must be named, and the backend does not name it
+	Met     bool `json:"-"` // there is a site for it, if it were available and requested
 }
 
 // catalogue returns a kernel for each family of fused ops and each device with kernels for some of them: for families
@@ -231,8 +232,8 @@ func choose(include string, env *Environment, b Backend, assumed func(*Kernel) b
 		r := k.available()
 		if auto && k.needsNaming() && !b.Names(k.Device) {
 			device := strings.ToUpper(k.Device)
-			r.Available, r.Reason = false, fmt.Sprintf("the backend does not name %s: --backend +%s,CPU", device,
-				device)
+			r.Available, r.Unnamed = false, true
+			r.Reason = fmt.Sprintf("the backend does not name %s: --backend +%s,CPU", device, device)
 		} else if k.Available != nil && !assumed(k) {
 			if err := k.Available(env); err != nil {
 				if asked[k.ID] {

@@ -13,6 +13,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
+// ErrNoCache reports that no attention of the model has a cache.
+var ErrNoCache = errors.New("there is no mojo.Attention with a cache")
+
+var errNoPast = fmt.Errorf("%w in inputs and outputs of the model", ErrNoCache)
+
 // find finds attention with a cache.
 func (c *cacheChange) find() error {
 	for _, s := range c.Scopes() {
@@ -36,10 +41,10 @@ func (c *cacheChange) find() error {
 	if c.sites == nil {
 		for _, v := range c.Model.Graph.Inputs {
 			if join := c.joining(v); join != nil {
-				return fmt.Errorf("there is no mojo.Attention with a cache: %w", c.unfused(v, join))
+				return fmt.Errorf("%w: %w", ErrNoCache, c.unfused(v, join))
 			}
 		}
-		return errors.New("there is no mojo.Attention with a cache in inputs and outputs of the model")
+		return errNoPast
 	}
 	for _, step := range []func() error{c.passCopies, c.share} {
 		if err := step(); err != nil {

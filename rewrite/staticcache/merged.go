@@ -65,10 +65,18 @@ func cachesRead(g, branch *onnx.Graph) (count int) {
 	return count
 }
 
+func mayBePast(v *onnx.Value) bool {
+	t, known := v.Type()
+	return !known || t.DataType.IsFloat() && (!t.HasShape || len(t.Dims) >= 3)
+}
+
 // TakeMerged replaces the If of a merged decoder by its branch with a past. It returns the name of the If, or "" if the
-// model is not merged.
+// model is not merged. It returns ErrNoCache if no input can be a past.
 func TakeMerged(run *pass.Run) (string, error) {
 	m := run.Model
+	if !slices.ContainsFunc(m.Graph.Inputs, mayBePast) {
+		return "", fmt.Errorf("the cache cannot be static: %w", errNoPast)
+	}
 	found := findMerged(m.Graph)
 	if found == nil {
 		return "", nil

@@ -1,7 +1,7 @@
 """Greedy decoding of several sequences at once, each of its own length, in buffers that onnxruntime writes in place.
 
 The model is one of
-    mojo-patch apply MODEL -o PATCHED --last-logits --cache static --past-length=rows
+    mojo-patch apply MODEL -o PATCHED --for cpu
 or the model.onnx in the folder that mojo-patch export genai makes of it.
 """
 

@@ -61,6 +61,7 @@ class ApplyOptions(TypedDict, total=False):
         link_weights: make the data file a hard link of the input's data file if it has the same bytes
         crosscheck: read the output with another ONNX reader and compare
     Decoders:
+        for_: choose flags for serving on "cpu", "cuda", "genai", "triton" or "web"; other options win
         dtype: convert the model first: "float32", "float16" or "bfloat16"
         safe: with dtype="float16", scale values that would overflow by powers of two
         safe_inputs, safe_headroom: recorded cases to measure magnitudes on, and how many times they must fit
@@ -107,6 +108,7 @@ class ApplyOptions(TypedDict, total=False):
     external_data_over: int
     link_weights: bool
     crosscheck: bool
+    for_: Literal["cpu", "cuda", "genai", "triton", "web"]
     dtype: Literal["float32", "float16", "bfloat16"]
     safe: bool
     safe_inputs: Path
@@ -343,7 +345,7 @@ def flags(function: str, options: Any, known: Type[Any]) -> List[str]:
         if name not in known.__annotations__:
             there_are = ", ".join(known.__annotations__)
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}; there are {there_are}")
-        flag = "--" + ("include" if name == "kernels" and known is ApplyOptions else name.replace("_", "-"))
+        flag = "--" + ("include" if name == "kernels" and known is ApplyOptions else name.rstrip("_").replace("_", "-"))
         if name == "progress" or value is None or value is False:
             continue
         if value is True:

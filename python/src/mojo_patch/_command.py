@@ -25,7 +25,7 @@ _OLDEST_ONNXRUNTIME = (1, 29)
 
 _PREFIX = "mojo-patch: "  # of the program's errors
 # How the lines begin that report something that was not done. Indented lines belong to the line before them.
-_WARNING = re.compile(r"(refused|open|missed|nothing fused|variants|warning|kernels not tried)\b")
+_WARNING = re.compile(r"(refused|open|missed|left out|nothing fused|variants|warning|kernels not tried)\b")
 
 
 class Output(NamedTuple):

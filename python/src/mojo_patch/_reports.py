@@ -412,6 +412,23 @@ class Runtime:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """Flags of a preset that do not apply to the model."""
+
+    flags: List[str]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The flags that for_ stands for."""
+
+    name: str
+    flags: List[str]
+    left_out: List[LeftOut] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class CannRewrites:
     """The changes for Ascend besides the sites."""
 
@@ -484,6 +501,7 @@ class Report(Printed):
     fused: int = 0
     refused: int = 0
     output: Optional[ModelFile] = None
+    preset: Optional[Preset] = None
     ops: List[OpCount] = field(default_factory=list)
     target: str = ""
     backend: str = ""
