@@ -37,8 +37,8 @@ var addLayerNorm = &Op{
 		{Types: map[string]onnx.DataType{"T": f32, "S": f16}},
 		{Types: map[string]onnx.DataType{"T": f32, "S": bf16}},
 	},
-	Source: "Ba, Kiros and Hinton, Layer Normalization (2016); in BERT the next block reads the norm alone, in ViT " +
-		"and Whisper the sum too",
+	Source: "Ba, Kiros and Hinton, Layer Normalization (2016); in BERT the next block reads only the norm, in ViT " +
+		"and Whisper also the sum",
 	examples: func(Site) [][][]int64 {
 		var list [][][]int64
 		// A width for each form of the kernels.

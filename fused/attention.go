@@ -24,23 +24,23 @@ var attentionInputs = []Param{
 		Doc: "P is M with past_length"},
 	{Name: "past_value", Type: "T", Optional: true, Dims: "B Hk P Dv"},
 	{Name: "past_length", Type: "int64", Optional: true, Dims: "1 | B",
-		Doc: "keys that are in past_key, at most M - N; the others are overwritten by k, or not read"},
+		Doc: "number of keys in past_key, at most M - N; later rows are overwritten by k or not read"},
 	{Name: "bias", Type: "float32", Optional: true, Dims: "~B ~H ~S ~L", Doc: "added to the scores"},
-	{Name: "sink", Type: "float32", Optional: true, Dims: "H", Doc: "a score of each head that no value goes with"},
+	{Name: "sink", Type: "float32", Optional: true, Dims: "H", Doc: "for each head a score without a value"},
 }
 
 var attentionAttributes = []AttributeSpec{
 	{Name: "scale", Type: onnx.AttrFloat, Bounds: finite, Grid: []any{0.25}, Doc: "factor of the scores"},
 	{Name: "causal", Type: onnx.AttrInt, Bounds: flag, Grid: []any{0, 1},
-		Doc: "1: no query sees a later key; the last query stands with the last key"},
+		Doc: "1: no query sees a later key; the last query is aligned with the last key"},
 	{Name: "window", Type: onnx.AttrInt, Bounds: atLeast(0), Grid: []any{0, 3},
-		Doc: "how many keys back a query sees, its own counted; 0: all"},
+		Doc: "number of keys that a query sees, up to and including its own; 0: all"},
 	{Name: "softcap", Type: onnx.AttrFloat, Bounds: notNegative, Grid: []any{0.0, 0.75},
-		Doc: "bound of the scores; 0: none"},
+		Doc: "bound of the scores; 0: no bound"},
 	{Name: "empty", Type: onnx.AttrString, Values: []string{emptyZero, emptyMean}, Field: "empty_mean",
-		Doc: "what a query gets that sees no key: 0, or the mean of V over all L keys"},
+		Doc: "result of a query that sees no key: 0, or the mean of V over all L keys"},
 	{Name: "head_order", Type: onnx.AttrString, Values: []string{headBlocked, headCyclic}, Field: "cyclic",
-		Doc: "which queries share a head of keys: those of G heads in a row, or those of every Hk-th head"},
+		Doc: "which heads of queries share a head of keys: G consecutive heads, or every Hk-th head"},
 	{Name: "q_layout", Type: onnx.AttrString, Values: headLayouts, Field: "q_by_token",
 		Doc: "order of q's dimensions"},
 	{Name: "k_layout", Type: onnx.AttrString, Values: headLayouts, Field: "k_by_token",
@@ -55,7 +55,7 @@ var attentionAttributes = []AttributeSpec{
 // depends on its values.
 var cacheLet = map[string]Shape{"T": "past_length?: P+N | P", "L": "past_length?: P+N | ?"}
 
-var attentionFamily = &Family{Name: "attention", Summary: "attention with its masks and its cache"}
+var attentionFamily = &Family{Name: "attention", Summary: "attention with masks and a KV cache"}
 
 // attention is scaled dot-product attention as decoders use it: with heads that share keys, masks by position, and the
 // KV cache.
@@ -63,18 +63,18 @@ var attention = &Op{
 	Name:    AttentionName,
 	Summary: "Scaled dot-product attention with shared key heads, masks by position, sinks and a cache.",
 	Formula: []string{
-		"K = k, of N keys, by heads; past_key is given: past_key's P keys, then k's; L = P + N, S queries, G = H / Hk",
-		"V likewise of v and past_value",
-		"past_length is given: K[b] = past_key[b], of M keys, with k[b] in the place of those from past_length[b] on",
-		"                      and L = past_length[b] + N",
+		"K = the N keys of k by heads; if past_key is given: its P keys, then k's; L = P + N, S queries, G = H / Hk",
+		"V likewise from v and past_value",
+		"if past_length is given: K[b] = past_key[b], of M keys, with the N from past_length[b] on replaced by k[b];",
+		"                      L = past_length[b] + N",
 		"s[h,i,j] = scale * (q[h,i] . K[g,j]);  g = head_order=blocked: floor(h / G), cyclic: h mod Hk",
-		"softcap > 0: s = softcap * tanh(s / softcap);  bias is given: s = s + bias[b,h,i,j]",
+		"if softcap > 0: s = softcap * tanh(s / softcap);  if bias is given: s = s + bias[b,h,i,j]",
 		"query i sees key j < L if (causal=0 or j <= i + L - S) and (window=0 or j > i + L - S - window)",
 		"                      and (key_valid is not given or key_valid[b,j] != 0)",
-		"m[i] = the greatest of s[h,i,j] of the keys seen, and of sink[h]",
-		"e[i,j] = j is seen ? exp(s[h,i,j] - m[i]) : 0",
+		"m[i] = the maximum of s[h,i,j] over the keys j that i sees, and of sink[h]",
+		"e[i,j] = i sees j ? exp(s[h,i,j] - m[i]) : 0",
 		"p[i,j] = e[i,j] / (sum of e[i,:] + exp(sink[h] - m[i]));  without a sink the last term is 0",
-		"m[i] = -infinity: no key is seen: p[i,:] = empty=zero: 0, mean: 1 / L for every key",
+		"if m[i] = -infinity, i sees no key: p[i,:] = empty=zero: 0, mean: 1 / L for every key",
 		"Y[h,i] = round_T(sum over j of p[i,j] * V[g,j]);  present_key = K, present_value = V",
 	},
 	Family:  attentionFamily,
@@ -92,9 +92,9 @@ var attention = &Op{
 	Let: cacheLet,
 	Where: []Relation{
 		{"past_key iff past_value", "past_key and past_value, or neither"},
-		{"past_length needs past_key", "past_length with past_key alone"},
+		{"past_length needs past_key", "past_length only with past_key"},
 		{"N <= P if past_length", "no more keys of k than past_key has room for"},
-		{"Hk divides H", "heads of k that divide those of q"},
+		{"Hk divides H", "a number of heads of k that divides the heads of q"},
 	},
 	examples: attentionExamples,
 	overload: attentionOverload,

@@ -50,7 +50,7 @@ func TestAttentionSupports(t *testing.T) {
 		{"half a cache", attention, attentionAttrs(), types(map[int]onnx.DataType{AttentionPastKey: f16}, 5),
 			[][]int64{q, k, v, nil, past}, "past_key and past_value, or neither"},
 		{"length without a cache", attention, attentionAttrs(),
-			types(map[int]onnx.DataType{AttentionPastLength: onnx.Int64}, 7), nil, "past_length with past_key"},
+			types(map[int]onnx.DataType{AttentionPastLength: onnx.Int64}, 7), nil, "past_length only with past_key"},
 		{"cache of another width", attention, attentionAttrs(), cached,
 			[][]int64{q, k, v, nil, {2, 2, 7, 4}, {2, 2, 7, 5}},
 			"past_key of shape [B, Hk, P, D], here [2, 2, P, 8]: past_key is [2 2 7 4], "},

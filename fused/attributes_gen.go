@@ -30,7 +30,7 @@ const (
 	QMoEName            = "QMoE"
 )
 
-// The names of the attributes, for what writes one of them or hands its name on; Read reads them as a struct.
+// The names of the attributes, for code that handles single attributes. Read reads all of them as a struct.
 const (
 	AttrActivation     = "activation"
 	AttrActivations    = "activations"
@@ -249,18 +249,18 @@ const (
 	QMoEDownBias
 )
 
-// RMSNorm has the attributes of the op of its name.
+// RMSNorm has the attributes of the op RMSNorm.
 type RMSNorm struct {
-	// Axis: first axis that is normalised, counted from the end (negative): -1 normalises the last axis
+	// Axis: first normalized axis, counted from the end (negative): -1 normalizes only the last axis
 	Axis int64
 	// Epsilon: added to the mean of the squares
 	Epsilon float32
-	// ScaleAfterCast: 1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is
+	// ScaleAfterCast: 1: the normalized values are rounded to the type of scale before scale is applied; 0: scale is
 	// applied in float32
 	ScaleAfterCast bool
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (RMSNorm) OpType() string { return "RMSNorm" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -272,10 +272,10 @@ func (a *RMSNorm) fields() []field {
 	}
 }
 
-// AddRMSNorm has the attributes of the op of its name, those of RMSNorm.
+// AddRMSNorm has the attributes of the op AddRMSNorm, which are the attributes of RMSNorm.
 type AddRMSNorm RMSNorm
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (AddRMSNorm) OpType() string { return "AddRMSNorm" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -283,20 +283,20 @@ func (a AddRMSNorm) Attributes() []*onnx.Attribute { return write(a.fields()) }
 
 func (a *AddRMSNorm) fields() []field { return (*RMSNorm)(a).fields() }
 
-// GatedRMSNorm has the attributes of the op of its name.
+// GatedRMSNorm has the attributes of the op GatedRMSNorm.
 type GatedRMSNorm struct {
-	// GateFirst: 1: the gate multiplies what is normalised; 0: it multiplies the result
+	// GateFirst: 1: the gate multiplies the input of the norm; 0: it multiplies the result
 	GateFirst bool
-	// Groups: number of runs of channels that are normalised apart
+	// Groups: number of runs of channels, each normalized separately
 	Groups int64
 	// Epsilon: added to the mean of the squares
 	Epsilon float32
-	// ScaleAfterCast: 1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is
+	// ScaleAfterCast: 1: the normalized values are rounded to the type of scale before scale is applied; 0: scale is
 	// applied in float32
 	ScaleAfterCast bool
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (GatedRMSNorm) OpType() string { return "GatedRMSNorm" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -309,7 +309,7 @@ func (a *GatedRMSNorm) fields() []field {
 	}
 }
 
-// GLU has the attributes of the op of its name.
+// GLU has the attributes of the op GLU.
 type GLU struct {
 	// Activation: activation of the gate
 	Activation string
@@ -321,7 +321,7 @@ type GLU struct {
 	UpOffset float32
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (GLU) OpType() string { return "GLU" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -333,20 +333,20 @@ func (a *GLU) fields() []field {
 	}
 }
 
-// RotaryEmbedding has the attributes of the op of its name.
+// RotaryEmbedding has the attributes of the op RotaryEmbedding.
 type RotaryEmbedding struct {
-	// Interleaved: which channels are a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)
+	// Interleaved: which channels form a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)
 	Interleaved bool
-	// RotaryDim: how many channels are rotated (r): even, from 2 to D
+	// RotaryDim: number of rotated channels (r): even, from 2 to D
 	RotaryDim int64
-	// RotatedSide: which r of the D channels are rotated; first where all are
+	// RotatedSide: which r of the D channels are rotated; first if all are
 	RotatedSide string
-	// OutputLayout: where a pair is written; as a rule halves for interleaved=0 and interleaved for 1, halves for 1 in
-	// DeepSeek
+	// OutputLayout: where a pair is written; usually halves for interleaved=0 and interleaved for 1, but halves for 1
+	// in DeepSeek
 	OutputLayout string
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (RotaryEmbedding) OpType() string { return "RotaryEmbedding" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -359,17 +359,17 @@ func (a *RotaryEmbedding) fields() []field {
 	}
 }
 
-// NormRotary has the attributes of the op of its name.
+// NormRotary has the attributes of the op NormRotary.
 type NormRotary struct {
 	// Epsilon: added to the mean of the squares
 	Epsilon float32
-	// ScaleAfterCast: 1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is
+	// ScaleAfterCast: 1: the normalized values are rounded to the type of scale before scale is applied; 0: scale is
 	// applied in float32
 	ScaleAfterCast bool
 	RotaryEmbedding
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (NormRotary) OpType() string { return "NormRotary" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -381,31 +381,31 @@ func (a *NormRotary) fields() []field {
 	}, a.RotaryEmbedding.fields())
 }
 
-// TopKRouter has the attributes of the op of its name.
+// TopKRouter has the attributes of the op TopKRouter.
 type TopKRouter struct {
-	// TopK: how many experts a token goes to (k)
+	// TopK: number of experts for each token (k)
 	TopK int64
-	// Score: what makes scores of logits
+	// Score: function from logits to scores
 	Score string
-	// Order: whether all logits are scored and the best chosen, or the chosen ones scored
+	// Order: score_first: score all logits, then choose; top_k_first: choose, then score the chosen logits
 	Order string
-	// Groups: into how many groups the experts are parted; 1: none
+	// Groups: number of groups of experts; 1: no groups
 	Groups int64
-	// GroupTopK: how many groups stay; 1 for one group
+	// GroupTopK: number of groups to choose from; 1 if groups=1
 	GroupTopK int64
 	// GroupScore: the score of a group
 	GroupScore string
-	// ExcludedScore: what the scores of the other groups become before experts are chosen: 0, or minus infinity
+	// ExcludedScore: replaces the scores of the other groups before experts are chosen: 0 or minus infinity
 	ExcludedScore float32
 	// Renormalize: 1: the weights of a token are divided by their sum
 	Renormalize bool
-	// Epsilon: added to that sum; 0 where nothing is
+	// Epsilon: added to that sum
 	Epsilon float32
 	// Scale: factor of the weights
 	Scale float32
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (TopKRouter) OpType() string { return "TopKRouter" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -419,18 +419,18 @@ func (a *TopKRouter) fields() []field {
 	}
 }
 
-// MoE has the attributes of the op of its name.
+// MoE has the attributes of the op MoE.
 type MoE struct {
 	GLU
-	// Packing: where gate and up lie in the first product; none: there is no gate, and what is activated is the whole
+	// Packing: where gate and up are in the first product; none: there is no gate, and the whole product is activated
 	Packing string
 	// GateUpLayout: how the matrices of gate_up are stored
 	GateUpLayout string
-	// DownLayout: how those of down are
+	// DownLayout: how the matrices of down are stored
 	DownLayout string
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (MoE) OpType() string { return "MoE" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -442,19 +442,19 @@ func (a *MoE) fields() []field {
 	})
 }
 
-// Attention has the attributes of the op of its name.
+// Attention has the attributes of the op Attention.
 type Attention struct {
 	// Scale: factor of the scores
 	Scale float32
-	// Causal: 1: no query sees a later key; the last query stands with the last key
+	// Causal: 1: no query sees a later key; the last query is aligned with the last key
 	Causal bool
-	// Window: how many keys back a query sees, its own counted; 0: all
+	// Window: number of keys that a query sees, up to and including its own; 0: all
 	Window int64
-	// Softcap: bound of the scores; 0: none
+	// Softcap: bound of the scores; 0: no bound
 	Softcap float32
-	// Empty: what a query gets that sees no key: 0, or the mean of V over all L keys
+	// Empty: result of a query that sees no key: 0, or the mean of V over all L keys
 	Empty string
-	// HeadOrder: which queries share a head of keys: those of G heads in a row, or those of every Hk-th head
+	// HeadOrder: which heads of queries share a head of keys: G consecutive heads, or every Hk-th head
 	HeadOrder string
 	// QLayout: order of q's dimensions
 	QLayout string
@@ -466,7 +466,7 @@ type Attention struct {
 	YLayout string
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (Attention) OpType() string { return "Attention" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -480,13 +480,13 @@ func (a *Attention) fields() []field {
 	}
 }
 
-// LatentAttention has the attributes of the op of its name.
+// LatentAttention has the attributes of the op LatentAttention.
 type LatentAttention struct {
 	// Scale: factor of the scores
 	Scale float32
-	// Causal: 1: no query sees a later key; the last query stands with the last key
+	// Causal: 1: no query sees a later key; the last query is aligned with the last key
 	Causal bool
-	// Empty: what a query gets that sees no key: 0, or the mean of the values over all L keys
+	// Empty: result of a query that sees no key: 0, or the mean of the values over all L keys
 	Empty string
 	// QLayout: order of q's dimensions
 	QLayout string
@@ -496,7 +496,7 @@ type LatentAttention struct {
 	WLayout string
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (LatentAttention) OpType() string { return "LatentAttention" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -509,13 +509,13 @@ func (a *LatentAttention) fields() []field {
 	}
 }
 
-// AddLayerNorm has the attributes of the op of its name.
+// AddLayerNorm has the attributes of the op AddLayerNorm.
 type AddLayerNorm struct {
 	// Epsilon: added to the mean of the squares
 	Epsilon float32
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (AddLayerNorm) OpType() string { return "AddLayerNorm" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -527,7 +527,7 @@ func (a *AddLayerNorm) fields() []field {
 	}
 }
 
-// BiasGELU has the attributes of the op of its name.
+// BiasGELU has the attributes of the op BiasGELU.
 type BiasGELU struct {
 	// Activation: the form of the GELU
 	Activation string
@@ -535,7 +535,7 @@ type BiasGELU struct {
 	Alpha float32
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (BiasGELU) OpType() string { return "BiasGELU" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -547,7 +547,7 @@ func (a *BiasGELU) fields() []field {
 	}
 }
 
-// LinearAttention has the attributes of the op of its name.
+// LinearAttention has the attributes of the op LinearAttention.
 type LinearAttention struct {
 	// QHeads: heads of q
 	QHeads int64
@@ -559,11 +559,11 @@ type LinearAttention struct {
 	Scale float32
 	// L2Norm: 1: queries and keys are divided by their lengths
 	L2Norm bool
-	// Epsilon: added to the square of a length; not read with l2_norm=0
+	// Epsilon: added to the square of a length; ignored with l2_norm=0
 	Epsilon float32
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (LinearAttention) OpType() string { return "LinearAttention" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -576,13 +576,13 @@ func (a *LinearAttention) fields() []field {
 	}
 }
 
-// CausalConv has the attributes of the op of its name.
+// CausalConv has the attributes of the op CausalConv.
 type CausalConv struct {
-	// Activation: what is done with the sums
+	// Activation: activation of the sums
 	Activation string
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (CausalConv) OpType() string { return "CausalConv" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -594,15 +594,15 @@ func (a *CausalConv) fields() []field {
 	}
 }
 
-// Linear has the attributes of the op of its name.
+// Linear has the attributes of the op Linear.
 type Linear struct {
 	Embedding
-	// Activations: what X is rounded to before it is multiplied: int8 loses what can be seen, int16 next to nothing;
-	// with code=e4m3 float or fp8, which is for that alone
+	// Activations: type that X is rounded to before the product: int8 loses visibly, int16 next to nothing; code=e4m3
+	// takes float or fp8, and only it takes fp8
 	Activations string
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (Linear) OpType() string { return "Linear" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -614,13 +614,13 @@ func (a *Linear) fields() []field {
 	})
 }
 
-// HalfLinear has the attributes of the op of its name.
+// HalfLinear has the attributes of the op HalfLinear.
 type HalfLinear struct {
 	// Layout: how W is stored
 	Layout string
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (HalfLinear) OpType() string { return "HalfLinear" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -632,21 +632,21 @@ func (a *HalfLinear) fields() []field {
 	}
 }
 
-// Embedding has the attributes of the op of its name.
+// Embedding has the attributes of the op Embedding.
 type Embedding struct {
-	// Code: what a code is: 4 or 8 bits without a sign, or of floating point
+	// Code: type of a code: unsigned of 4 or 8 bits, or floating point of 4 or 8 bits
 	Code string
-	// Zero: the code that stands for 0 where there is no minus; 0 with code=e2m1 and e4m3
+	// Zero: the code of 0 if minus is left out; 0 with code=e2m1 and e4m3
 	Zero int64
-	// Block: columns that share a scale: 16 or 32 with codes of integers, 32 with e2m1, 128 with e4m3
+	// Block: columns that share a scale: 16 or 32 with integer codes, 32 with e2m1, 128 with e4m3
 	Block int64
 	// N: rows of W
 	N int64
-	// K: columns of W: a multiple of 32, with super_scale of 256, with code=e4m3 of 128
+	// K: columns of W: a multiple of 32, of 256 with super_scale, of 128 with code=e4m3
 	K int64
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (Embedding) OpType() string { return "Embedding" }
 
 // Attributes returns the attributes in the order of the declaration.
@@ -658,33 +658,33 @@ func (a *Embedding) fields() []field {
 	}
 }
 
-// QMoE has the attributes of the op of its name.
+// QMoE has the attributes of the op QMoE.
 type QMoE struct {
 	GLU
-	// Packing: where gate and up lie in the first product; none: there is no gate, and what is activated is the whole
+	// Packing: where gate and up are in the first product; none: there is no gate, and the whole product is activated
 	Packing string
-	// GateUpCode: what a code is: 4 or 8 bits without a sign, or of floating point
+	// GateUpCode: type of a code: unsigned of 4 or 8 bits, or floating point of 4 or 8 bits
 	GateUpCode string
-	// GateUpZero: the code that stands for 0 where there is no minus; 0 with code=e2m1 and e4m3
+	// GateUpZero: the code of 0 if minus is left out; 0 with code=e2m1 and e4m3
 	GateUpZero int64
-	// GateUpBlock: columns that share a scale: 16 or 32 with codes of integers, 32 with e2m1, 128 with e4m3
+	// GateUpBlock: columns that share a scale: 16 or 32 with integer codes, 32 with e2m1, 128 with e4m3
 	GateUpBlock int64
-	// DownCode: what a code is: 4 or 8 bits without a sign, or of floating point
+	// DownCode: type of a code: unsigned of 4 or 8 bits, or floating point of 4 or 8 bits
 	DownCode string
-	// DownZero: the code that stands for 0 where there is no minus; 0 with code=e2m1 and e4m3
+	// DownZero: the code of 0 if minus is left out; 0 with code=e2m1 and e4m3
 	DownZero int64
-	// DownBlock: columns that share a scale: 16 or 32 with codes of integers, 32 with e2m1, 128 with e4m3
+	// DownBlock: columns that share a scale: 16 or 32 with integer codes, 32 with e2m1, 128 with e4m3
 	DownBlock int64
-	// Hidden: columns of X: a multiple of 32, as k of gate_up_* is
+	// Hidden: columns of X and of gate_up_*: a multiple of 32
 	Hidden int64
-	// Inner: columns of what is activated: a multiple of 32, as k of down_* is
+	// Inner: columns of the activated values and of down_*: a multiple of 32
 	Inner int64
-	// Activations: what X is rounded to before it is multiplied: int8 loses what can be seen, int16 next to nothing;
-	// with code=e4m3 float or fp8, which is for that alone
+	// Activations: type that X is rounded to before the product: int8 loses visibly, int16 next to nothing; code=e4m3
+	// takes float or fp8, and only it takes fp8
 	Activations string
 }
 
-// OpType is the name of the op.
+// OpType returns the name of the op.
 func (QMoE) OpType() string { return "QMoE" }
 
 // Attributes returns the attributes in the order of the declaration.

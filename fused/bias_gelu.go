@@ -5,7 +5,7 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 // biasGELU adds a bias and applies GELU, as between the two products of an encoder's MLP.
 var biasGELU = &Op{
 	Name:    "BiasGELU",
-	Summary: "A bias and the GELU of the sum, exact, by tanh or by a sigmoid.",
+	Summary: "GELU of a sum with a bias: exact, or approximated by tanh or a sigmoid.",
 	Formula: []string{
 		"g = round_T(X + bias)",
 		"activation=gelu:      Y = round_T(0.5 * g * (1 + erf(g / sqrt(2))))",

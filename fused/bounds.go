@@ -187,19 +187,19 @@ func (o *Op) checkKinds(attrs []*onnx.Attribute) error {
 	for _, spec := range o.Attributes {
 		a := have[spec.Name]
 		if a == nil {
-			return fmt.Errorf("%s needs the attribute %q", o.Name, spec.Name)
+			return fmt.Errorf("mojo.%s needs the attribute %q", o.Name, spec.Name)
 		}
 		if a.Type != spec.Type || a.RefName != "" {
-			return fmt.Errorf("%s attribute %q has the wrong kind", o.Name, spec.Name)
+			return fmt.Errorf("mojo.%s attribute %q has the wrong type", o.Name, spec.Name)
 		}
 		if len(spec.Values) > 0 && !slices.Contains(spec.Values, a.String) {
-			return fmt.Errorf("%s attribute %s is %q; it must be one of %s", o.Name, spec.Name, a.String,
+			return fmt.Errorf("mojo.%s attribute %s is %q; it must be one of %s", o.Name, spec.Name, a.String,
 				strings.Join(spec.Values, ", "))
 		}
 		delete(have, spec.Name)
 	}
 	for name := range have {
-		return fmt.Errorf("%s has no attribute %q", o.Name, name)
+		return fmt.Errorf("mojo.%s has no attribute %q", o.Name, name)
 	}
 	return nil
 }

@@ -7,10 +7,10 @@ const activationNone = "none"
 // causalConv is the short convolution before linear attention and state-space layers.
 var causalConv = &Op{
 	Name: "CausalConv",
-	Summary: "Depthwise convolution along time that sees no later token, with the tokens that it keeps for the next " +
-		"call and an optional SiLU.",
+	Summary: "Depthwise convolution along time over the current and earlier tokens, with an optional SiLU; it " +
+		"returns the tokens that the next call needs.",
 	Formula: []string{
-		"x[c] = past[b,c], of P numbers, then X[b,c];  past is not given: P = W - 1 zeros",
+		"x[c] = the P numbers of past[b,c], then X[b,c];  if past is not given: P = W - 1 zeros",
 		"z[t] = sum over j < W of weight[c,0,j] * x[c, P - (W - 1) + t + j] + bias[c], in float32",
 		"Y[b,c,t] = round_T(activation=silu: z * sigmoid(z), none: z);  present[b,c] = the last P numbers of x[c]",
 	},
@@ -21,14 +21,14 @@ var causalConv = &Op{
 		{Name: "weight", Type: "T", Dims: "C 1 W"},
 		{Name: "bias", Type: "T", Optional: true, Dims: "C"},
 		{Name: "past", Type: "T", Optional: true, Dims: "B C P",
-			Doc: "the tokens before X, W - 1 or more; those before the last W - 1 are passed on only"},
+			Doc: "the tokens before X, W - 1 or more; only the last W - 1 affect Y"},
 	},
 	Outputs: []Param{
 		{Name: "Y", Type: "T", Dims: "B C N"},
 		{Name: "present", Type: "T", Optional: true, Dims: "B C L"},
 	},
 	Attributes: []AttributeSpec{{Name: "activation", Type: onnx.AttrString, Values: []string{activationNone, "silu"},
-		Field: "silu", Doc: "what is done with the sums"}},
+		Field: "silu", Doc: "activation of the sums"}},
 	Types: independent("T"),
 	Source: "CausalConvWithState of opset 27, whose past has W - 1 numbers; decoders of transformers keep W. " +
 		"Mamba (2023), and the layers before Qwen3-Next's delta nets; with activation=none in LFM2",

@@ -155,7 +155,7 @@ func (t *tabler) size(e *sizeOf) int {
 	case t.place(e.name) >= 0:
 		return t.add(text, SizeEntry{Kind: 'a', Left: t.place(e.name)})
 	}
-	panic(fmt.Sprintf("fused: %s: nothing says what %s is", t.Name, e.name))
+	panic(fmt.Sprintf("fused: %s: %s is not defined", t.Name, e.name))
 }
 
 func (t *tabler) shape(s Shape) ShapeEntry {

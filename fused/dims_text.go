@@ -102,7 +102,7 @@ func newSize(text string) *sizeOf {
 	p := &sizeParser{text: text}
 	size := p.sum()
 	if p.text != "" {
-		panic(fmt.Sprintf("fused: %q is no size: %q is left", text, p.text))
+		panic(fmt.Sprintf("fused: %q is not a size: cannot parse %q", text, p.text))
 	}
 	return size
 }

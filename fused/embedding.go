@@ -7,8 +7,8 @@ import (
 // embedding looks up rows of a table stored like the weights of Linear, so that both ops can share it.
 var embedding = &Op{
 	Name:       "Embedding",
-	Summary:    "Rows of a table whose elements lie in blocks of 4 or 8 bits; Linear takes the same table.",
-	Formula:    []string{"Y[...] = W[ids[...]], W being that of Linear; a number less than 0 counts from the end"},
+	Summary:    "Rows of a table quantized in blocks of 4 or 8 bits; Linear takes the same table.",
+	Formula:    []string{"Y[...] = W[ids[...]], with W as in Linear; a negative id counts from the end"},
 	Source:     "as Linear",
 	Family:     linearFamily,
 	Devices:    []Device{CPU, CUDA},

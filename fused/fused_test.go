@@ -99,7 +99,7 @@ func TestSupports(t *testing.T) {
 			"even"},
 		{"rotary of too much", rotaryEmbedding, halfRotary(10), types(f32, f32, f32),
 			[][]int64{{3, 8}, {3, 10}, {3, 10}},
-			"more than"},
+			"at most the last dimension"},
 		{"partial rotary", rotaryEmbedding, rotaryAttrs(0, 4, "last", "halves"), types(f32, f32, f32),
 			[][]int64{{3, 9}, {3, 4}, {3, 4}}, ""},
 		{"partial rotary, wide tables", rotaryEmbedding, halfRotary(4), types(f32, f32, f32),
@@ -133,7 +133,7 @@ func TestSupports(t *testing.T) {
 			types(f32, f32, f32, f32), [][]int64{x, {3, 8}, {3, 8}, {3, 8}}, "scale"},
 		{"norm and rotary, unknown tables", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)),
 			types(f32, f32, f32, f32),
-			nil, "mojo.NormRotary needs to know how wide cos is"},
+			nil, "mojo.NormRotary needs the width of cos"},
 		{"norm and rotary, odd tables", normRotary, normRotaryAttrs(1e-6, 0, halfRotary(8)), types(f32, f32, f32, f32),
 			[][]int64{x, w, {3, 6}, {3, 6}}, "cos is [3 6]"},
 		{"norm and rotary, an axis", normRotary, append(normAttrs(-1, 1, 0), halfRotary(8)...),
@@ -273,7 +273,7 @@ func TestFindLibrary(t *testing.T) {
 		if _, err := find(""); err == nil {
 			t.Errorf("a folder with the CPU's library alone has %s", name)
 		}
-		if _, err := find(lib); err == nil || !strings.Contains(err.Error(), "which is not "+name) {
+		if _, err := find(lib); err == nil || !strings.Contains(err.Error(), "is not "+name) {
 			t.Errorf("the CPU's library was taken for %s: %v", name, err)
 		}
 		device := dir + "/" + name

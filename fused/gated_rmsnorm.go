@@ -7,7 +7,7 @@ import (
 // gatedRMSNorm is RMSNorm with a SiLU gate. Linear attention gates the result, Mamba-2 the input of the norm.
 var gatedRMSNorm = &Op{
 	Name:    "GatedRMSNorm",
-	Summary: "Root-mean-square layer normalisation, over groups of channels, with a SiLU gate before or after it.",
+	Summary: "Root-mean-square layer normalization, over groups of channels, with a SiLU gate before or after it.",
 	Formula: []string{
 		"a = float32(gate) * sigmoid(float32(gate));  v = gate_first ? float32(X) * a : float32(X);  b = gate_first " +
 			"? 1 : a",
@@ -25,12 +25,12 @@ var gatedRMSNorm = &Op{
 	Outputs: []Param{{Name: "Y", Type: "G", Dims: "A... D"}},
 	Attributes: append([]AttributeSpec{
 		{Name: "gate_first", Type: onnx.AttrInt, Bounds: flag, Grid: []any{0, 1},
-			Doc: "1: the gate multiplies what is normalised; 0: it multiplies the result"},
+			Doc: "1: the gate multiplies the input of the norm; 0: it multiplies the result"},
 		{Name: "groups", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{1, 2},
-			Doc: "number of runs of channels that are normalised apart"},
+			Doc: "number of runs of channels, each normalized separately"},
 	}, scaleAttributes...),
 	Types: gatedTypes(),
-	Where: []Relation{{"groups divides D", "groups that divide the last dimension of X"}},
+	Where: []Relation{{"groups divides D", "a number of groups that divides the last dimension of X"}},
 	Parts: []*Op{rmsNorm, glu},
 	Source: "modules of PyTorch transformers: gate_first=0 of Qwen3-Next and OLMo-Hybrid, 1 of Mamba-2, Bamba, " +
 		"Zamba2 and Nemotron-H, either of Falcon-H1",

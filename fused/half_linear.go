@@ -7,8 +7,8 @@ import (
 // halfLinear is a product with 16-bit weights, read in their stored layout.
 var halfLinear = &Op{
 	Name: "HalfLinear",
-	Summary: "A product with weights in float16 or bfloat16, which are read as they are stored, in either order, and " +
-		"widened in registers.",
+	Summary: "A product with weights in float16 or bfloat16, read as stored, in either order, and widened in " +
+		"registers.",
 	Formula: []string{
 		"layout=in_out: Y = round_T(float32(X) . float32(W) + float32(bias))",
 		"layout=out_in: Y = round_T(float32(X) . float32(W)^T + float32(bias))",

@@ -6,17 +6,17 @@ import (
 
 var latentInputs = []Param{
 	{Name: "q", Type: "T", Dims: "q_layout: B H S F | B S H F",
-		Doc: "F = E + R: the R rotated channels last"},
+		Doc: "F = E + R: the R rotated channels are last"},
 	{Name: "c", Type: "T", Dims: "B N C"},
 	{Name: "k_pe", Type: "T", Dims: "B 1 N R"},
 	{Name: "w", Type: "T", Dims: "w_layout: C O | O C",
-		Doc: "O = H * (E + Dv): of each head the E channels of keys, then the Dv of values"},
+		Doc: "O = H * (E + Dv): for each head the E channels of keys, then the Dv channels of values"},
 	{Name: "key_valid", Type: "int64", Optional: true, Dims: "B >=L",
 		Doc: "0 for a key that no query sees, such as padding; with past_length L is the longest"},
 	{Name: "past", Type: "T", Optional: true, Dims: "B 1 P C+R",
 		Doc: "P is M with past_length"},
 	{Name: "past_length", Type: "int64", Optional: true, Dims: "1 | B",
-		Doc: "tokens that are in past, at most M - N; the others are overwritten, or not read"},
+		Doc: "number of tokens in past, at most M - N; later rows are overwritten or not read"},
 }
 
 // latentAttention is attention whose keys and values are linear maps of one narrow vector for each token, the latent.
@@ -25,9 +25,9 @@ var latentAttention = &Op{
 	Name:    LatentAttentionName,
 	Summary: "Attention whose keys and values are linear maps of a latent for each token; the cache keeps latents.",
 	Formula: []string{
-		"latent = [c, k_pe] for each of the N new tokens; past is given: past's P latents, then these; L = P + N",
-		"past_length is given: latent[b] = past[b], of M tokens, with the new ones in the place of those from",
-		"                      past_length[b] on, and L = past_length[b] + N",
+		"latent = [c, k_pe] of each of the N new tokens; if past is given: its P latents, then these; L = P + N",
+		"if past_length is given: latent[b] = past[b], of M latents, with the N from past_length[b] on replaced by the",
+		"                      new ones; L = past_length[b] + N",
 		"for a token j: c, k_pe = latent[j];  [k_nope[h], v[h]] = c . w[h];  k[h] = [k_nope[h], k_pe]",
 		"Y = Attention(q, k, v, key_valid; scale, causal, empty, window=0, softcap=0);  present = latent",
 	},
@@ -43,21 +43,21 @@ var latentAttention = &Op{
 		{Name: "scale", Type: onnx.AttrFloat, Bounds: finite, Grid: []any{0.03125}, Doc: "factor of the scores"},
 		attentionAttributes[1],
 		{Name: "empty", Type: onnx.AttrString, Values: []string{emptyZero, emptyMean}, Field: "empty_mean",
-			Doc: "what a query gets that sees no key: 0, or the mean of the values over all L keys"},
+			Doc: "result of a query that sees no key: 0, or the mean of the values over all L keys"},
 		attentionAttributes[6], attentionAttributes[9],
 	}), AttributeSpec{Name: "w_layout", Type: onnx.AttrString, Values: []string{layoutInOut, layoutOutIn},
 		Field: "w_out_in", Doc: "how w is stored"}),
 	Types: independent("T"),
-	Source: "DeepSeek-V2 (2024), multi-head latent attention; w is kv_b_proj. Y by k and v is its naive form; the " +
-		"absorbed one has q . w in the place of q and multiplies what it attends to with w",
+	Source: "DeepSeek-V2 (2024), multi-head latent attention; w is kv_b_proj. The formula is its naive form; the " +
+		"absorbed form attends with q . w to latents and multiplies the result by w",
 	Let: cacheLet,
 	Where: []Relation{
-		{"past_length needs past", "past_length with past alone"},
+		{"past_length needs past", "past_length only with past"},
 		{"N <= P if past_length", "no more tokens of c than past has room for"},
-		{"1 <= H", "one head of q or more"},
-		{"H divides O", "heads that share the outputs of w"},
-		{"R <= F", "heads of q that are at least as wide as k_pe"},
-		{"F-R <= O/H", "keys of w that are as wide as heads of q without k_pe"},
+		{"1 <= H", "at least one head of q"},
+		{"H divides O", "a number of heads that divides the outputs of w"},
+		{"R <= F", "heads of q at least as wide as k_pe"},
+		{"F-R <= O/H", "a w whose heads are at least as wide as heads of q without k_pe"},
 	},
 	examples: latentExamples,
 	overload: latentOverload,

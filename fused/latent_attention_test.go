@@ -48,7 +48,7 @@ func TestLatentAttentionSupports(t *testing.T) {
 		{"latents by heads", latentAttention, latentAttrs(), types, [][]int64{q, {2, 1, 3, 16}, pe, w},
 			"c of shape [B, N, C]"},
 		{"length without a cache", latentAttention, latentAttrs(), append(slices.Clone(types[:4]), onnx.Undefined,
-			onnx.Undefined, onnx.Int64), nil, "past_length with past"},
+			onnx.Undefined, onnx.Int64), nil, "past_length only with past"},
 		{"two types", latentAttention, latentAttrs(), []onnx.DataType{f16, f16, f32, f16}, nil, "one type"},
 		{"causal twice", latentAttention, latentAttrs(onnx.IntAttr("causal", 2)), types, nil, "causal is 2"},
 		{"infinite scale", latentAttention, latentAttrs(onnx.FloatAttr("scale", float32(math.Inf(1)))), types, nil,

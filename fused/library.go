@@ -62,7 +62,7 @@ func (d Device) FindLibrary(explicit string) (string, error) {
 	name := d.LibraryName()
 	path, err := d.find(name, explicit)
 	if with := libraries[d].kernels; err == nil && with != "" && filepath.Base(path) != name {
-		return "", fmt.Errorf("%w: %s is named, which is not %s, the one with %s", ErrNoLibrary, path, name, with)
+		return "", fmt.Errorf("%w: %s is not %s, the library with %s", ErrNoLibrary, path, name, with)
 	}
 	return path, err
 }
@@ -116,7 +116,7 @@ func libraryAt(path, name, source string) (string, error) {
 		path = filepath.Join(path, name)
 	}
 	if !isFile(path) {
-		return "", fmt.Errorf("%w: %s names %s, which is no file", ErrNoLibrary, source, path)
+		return "", fmt.Errorf("%w: %s names %s, which is not a file", ErrNoLibrary, source, path)
 	}
 	return filepath.Abs(path)
 }

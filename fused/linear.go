@@ -50,14 +50,14 @@ var quantizedParams = []Param{
 // quantizedAttributes describe how the weights are stored.
 var quantizedAttributes = []AttributeSpec{
 	{Name: "code", Type: onnx.AttrString, Values: []string{codeInt4, codeInt8, codeE2M1, codeE4M3},
-		Doc: "what a code is: 4 or 8 bits without a sign, or of floating point"},
+		Doc: "type of a code: unsigned of 4 or 8 bits, or floating point of 4 or 8 bits"},
 	{Name: "zero", Type: onnx.AttrInt, Bounds: Bounds{Least: 0, Most: 255}, Grid: []any{0, 8, 112, 128},
-		Doc: "the code that stands for 0 where there is no minus; 0 with code=e2m1 and e4m3"},
+		Doc: "the code of 0 if minus is left out; 0 with code=e2m1 and e4m3"},
 	{Name: "block", Type: onnx.AttrInt, Bounds: only(16, codeBlock, floatBlock), Grid: []any{16, 32, 128},
-		Doc: "columns that share a scale: 16 or 32 with codes of integers, 32 with e2m1, 128 with e4m3"},
+		Doc: "columns that share a scale: 16 or 32 with integer codes, 32 with e2m1, 128 with e4m3"},
 	{Name: "n", Type: onnx.AttrInt, Bounds: size(1), Grid: []any{5, 37}, Doc: "rows of W"},
 	{Name: "k", Type: onnx.AttrInt, Bounds: size(codeBlock), Grid: []any{96, 256, 512},
-		Doc: "columns of W: a multiple of 32, with super_scale of 256, with code=e4m3 of 128"},
+		Doc: "columns of W: a multiple of 32, of 256 with super_scale, of 128 with code=e4m3"},
 }
 
 // quantizedRules returns the rules of the attributes that describe how a matrix is stored. The names of zero, block and
@@ -84,34 +84,34 @@ func activationRules(code string) []Rule {
 	}
 }
 
-var linearFamily = &Family{Name: "linear", Summary: "products with weights that stay quantised",
+var linearFamily = &Family{Name: "linear", Summary: "products with weights that stay quantized",
 	Stored: true}
 
 // linear is a product with weights that stay quantized.
 var linear = &Op{
 	Name: "Linear",
-	Summary: "A product with weights in blocks of 4 or 8 bits, which are read as they lie; what becomes of the " +
-		"activations is part of it.",
+	Summary: "A product with weights quantized in blocks of 4 or 8 bits, read as stored; the definition includes the " +
+		"rounding of the activations.",
 	Formula: []string{
-		"row r of panel p is row 16p + r of W, n of them in all; the code of its column 32b + c, with j and i " +
+		"row r of panel p is row 16p + r of the n rows of W; the code of its column 32b + c, with j and i " +
 			"such that",
 		"  int4, e2m1: c = 4j + i: low, c = 16 + 4j + i: high half of codes[p, b, j, 4r + i]",
 		"  int8, e4m3: c = 4j + i: codes[p, b, j, 4r + i]",
-		"its d and m are those of column 32b + c: scale[p, (32b + c) / block, r] and so on, s and t the same " +
-			"of super_*; with e4m3 the rows of a panel share one",
+		"its scale and minus are at [p, (32b + c) / block, r], its super_scale s and super_minus t at " +
+			"[p, (32b + c) / 256, r]; with e4m3 the rows of a panel share a scale",
 		"all in float32",
-		"  d = scale; super_scale is given: d = s * scale; code=e2m1: d = 2^(scale - 127), NaN for 255",
-		"  m = minus; super_minus is given: m = t * minus; minus is left out: m = 0",
+		"  d = scale; if super_scale is given: d = s * scale; code=e2m1: d = 2^(scale - 127), NaN for 255",
+		"  m = minus; if super_minus is given: m = t * minus; if minus is left out: m = 0",
 		"  int4, int8: W = d * (code - zero) + m",
-		"  e2m1: W = d * v, v of a code from 0 on 0, 0.5, 1, 1.5, 2, 3, 4, 6, and from 8 on the same less than 0",
-		"  e4m3: W = d * v, v the number that a code is in float8e4m3fn: NaN for 127 and 255",
+		"  e2m1: W = d * v, v = 0, 0.5, 1, 1.5, 2, 3, 4, 6 for the codes from 0 on, and the negatives from 8 on",
+		"  e4m3: W = d * v, v = the code read as float8e4m3fn: NaN for 127 and 255",
 		"activations=float: Y = round_T(X . W^T + bias)",
 		"activations=int8, int16: L = 127, 32767; z = 8 for int4, 128 for int8, 0 for e2m1; for 32 columns of a row " +
 			"of X:",
 		"  a = max of |x|;  x' = a < 2^-100 ? 0 : round(x * (L / a)) * (a / L), to the nearest, halves to even",
 		"  Y = round_T(sum over columns of d * (code - z) * x' + sum over blocks of (m + d * (z - zero)) * " +
 			"(sum of x) + bias)",
-		"activations=fp8, with e4m3 alone: for 128 columns of a row of X:",
+		"activations=fp8, only with e4m3: for 128 columns of a row of X:",
 		"  a = max of |x|;  x' = a < 2^-100 ? 0 : e4m3(x * (448 / a)) * (a / 448), to the nearest float8e4m3fn, " +
 			"halves to even",
 		"  Y = round_T(X' . W^T + bias)",
@@ -128,8 +128,8 @@ var linear = &Op{
 	Attributes: append(within("weights", "Embedding", quantizedAttributes),
 		AttributeSpec{Name: "activations", Type: onnx.AttrString,
 			Values: []string{activationsFloat, activationsInt16, activationsInt8, activationsFP8},
-			Doc: "what X is rounded to before it is multiplied: int8 loses what can be seen, int16 next to " +
-				"nothing; with code=e4m3 float or fp8, which is for that alone"}),
+			Doc: "type that X is rounded to before the product: int8 loses visibly, int16 next to nothing; " +
+				"code=e4m3 takes float or fp8, and only it takes fp8"}),
 	Rules:    append(quantizedRules("", "k"), activationRules("code")...),
 	Types:    linearTypes(),
 	Let:      quantizedLet,

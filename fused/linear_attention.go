@@ -7,7 +7,7 @@ import (
 )
 
 var linearAttentionInputs = []Param{
-	{Name: "q", Type: "T", Dims: "B N Q", Doc: "Q = q_heads * Dk: the heads of a token side by side"},
+	{Name: "q", Type: "T", Dims: "B N Q", Doc: "Q = q_heads * Dk: the heads of a token are adjacent"},
 	{Name: "k", Type: "T", Dims: "B N K", Doc: "K = k_heads * Dk"},
 	{Name: "v", Type: "T", Dims: "B N V", Doc: "V = v_heads * Dv"},
 	{Name: "past", Type: "float32", Optional: true, Dims: "B v_heads Dk Dv", Doc: "the state before the first token"},
@@ -24,16 +24,16 @@ var linearFamilyOfStates = &Family{Name: "linear_attention",
 // LinearAttention, so that either op can replace the other without a copy.
 var linearAttention = &Op{
 	Name: "LinearAttention",
-	Summary: "Linear attention: the past of each head is a matrix that decays, takes up each token's key and value, " +
-		"and is read by its query. Gated delta nets, Mamba-2 and lightning attention are cases of it.",
+	Summary: "Linear attention: the past of each head is a matrix that decays, absorbs each token's key and value, " +
+		"and is read by its query. Gated delta nets, Mamba-2 and lightning attention are special cases.",
 	Formula: []string{
 		"q, k, v, decay and beta are split into heads; the state S has v_heads of [Dk, Dv] and begins as past or 0",
 		"head h of S takes the keys of head floor(h * k_heads / v_heads); Y has H = max(q_heads, v_heads) " +
 			"heads, and its head h takes the queries of head floor(h * q_heads / H) and the state of head " +
 			"floor(h * v_heads / H)",
 		"l2_norm=1: q = q / sqrt(sum(q^2) + epsilon) and k likewise, over the channels of each head",
-		"for each token t in turn:  D = decay is given: exp(decay[t]) * S, row by row if it has Dk channels; else S",
-		"  u = beta is given: beta[t] * (v[t] - D^T k[t]);  else v[t]",
+		"for each token t in turn:  D = decay is given ? exp(decay[t]) * S, row by row if it has Dk channels : S",
+		"  u = beta is given ? beta[t] * (v[t] - D^T k[t]) : v[t]",
 		"  S = D + k[t] u^T;  Y[t] = round_T(scale * S^T q[t])",
 		"present = S after the last token; all of this is computed in float32",
 	},
@@ -53,7 +53,7 @@ var linearAttention = &Op{
 		{Name: "l2_norm", Type: onnx.AttrInt, Bounds: flag, Grid: []any{1, 0},
 			Doc: "1: queries and keys are divided by their lengths"},
 		{Name: "epsilon", Type: onnx.AttrFloat, Bounds: notNegative, Grid: []any{1e-6},
-			Doc: "added to the square of a length; not read with l2_norm=0"},
+			Doc: "added to the square of a length; ignored with l2_norm=0"},
 	},
 	Types: independent("T"),
 	Source: "LinearAttention of opset 27. Without decay and beta its rule is linear, with decay gated, with beta " +
@@ -62,15 +62,15 @@ var linearAttention = &Op{
 		"dt * A, scale is 1; D * x is added after the op",
 	Let: map[string]Shape{"Dk": "Q/q_heads", "Dv": "V/v_heads"},
 	Where: []Relation{
-		{"q_heads divides Q", "q of whole heads"},
-		{"v_heads divides V", "v of whole heads"},
-		{"k_heads*Dk = K", "k with heads as wide as those of q"},
-		{"k_heads divides v_heads", "heads of k that divide those of v"},
+		{"q_heads divides Q", "a width of q divisible by q_heads"},
+		{"v_heads divides V", "a width of v divisible by v_heads"},
+		{"k_heads*Dk = K", "heads of k as wide as heads of q"},
+		{"k_heads divides v_heads", "a k_heads that divides v_heads"},
 	},
 	check: func(s Site) error {
 		attrs := Read[LinearAttention](s.Attributes)
 		if q, v := attrs.QHeads, attrs.VHeads; q%v != 0 && v%q != 0 {
-			return fmt.Errorf("mojo.LinearAttention takes heads of q that divide those of v, or are divided by them: "+
+			return fmt.Errorf("mojo.LinearAttention needs one of q_heads and v_heads to divide the other: "+
 				"q_heads is %d, v_heads is %d", q, v)
 		}
 		return nil

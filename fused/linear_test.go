@@ -50,7 +50,7 @@ func TestLinearSupports(t *testing.T) {
 		{"exponents for integers", linear, int4, types(f32, u8, u8), nil, "scale of float32 or float16"},
 		{"e2m1 with a minus", linear, attrs(codeE2M1, 0, 32, 20, 64), types(f32, u8, u8, u8), nil, "neither minus"},
 		{"floats of 8 bits", linear, e4m3, types(f16, u8, f32), [][]int64{{256}, {2, 8, 8, 64}, {2, 2, 1}}, ""},
-		{"e4m3 with half scales", linear, e4m3, types(f32, u8, f16), nil, "scale of float32, the code being e4m3"},
+		{"e4m3 with half scales", linear, e4m3, types(f32, u8, f16), nil, "scale of float32 with code e4m3"},
 		{"e4m3 with a scale a row", linear, e4m3, types(f32, u8, f32), [][]int64{nil, nil, {2, 2, 16}},
 			"scale of shape [P, k/block, 1], here [2, 2, 1]"},
 		{"e4m3 of odd rows", linear, append(quantizedAttrs(codeE4M3, 0, 128, 20, 96), float), types(f32, u8, f32), nil,

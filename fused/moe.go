@@ -16,10 +16,10 @@ const (
 )
 
 var moeInputs = []Param{
-	{Name: "X", Type: "T", Dims: "A... H", Role: RoleTokens, Doc: "its leading dimensions are the tokens"},
-	{Name: "weights", Type: "W", Dims: "T... K", Role: RoleWeights, Doc: "as many tokens"},
+	{Name: "X", Type: "T", Dims: "A... H", Role: RoleTokens, Doc: "the leading dimensions are the tokens"},
+	{Name: "weights", Type: "W", Dims: "T... K", Role: RoleWeights, Doc: "as many tokens as X"},
 	{Name: "ids", Type: "int64", Dims: "U... K", Role: RoleIDs,
-		Doc: "as many tokens; numbers of experts, 0 to E-1, in any order, repeated or not"},
+		Doc: "as many tokens as X; numbers of experts, 0 to E-1, in any order, repeated or not"},
 	{Name: "gate_up", Type: "V", Dims: "gate_up_layout: E G H | E H G", Role: RoleMatrix},
 	{Name: "down", Type: "V", Dims: "down_layout: E H I | E I H", Role: RoleMatrix},
 	{Name: "gate_up_bias", Type: "V", Dims: "E G", Role: RoleBias, Optional: true},
@@ -37,11 +37,11 @@ var moeActivations = []string{"silu", "gelu", "gelu_tanh", "relu", "relu2"}
 // moe computes the experts of a mixture. Each token goes through the experts that the router chose.
 var moe = &Op{
 	Name: MoEName,
-	Summary: "The experts of a mixture: every token goes through the k that were chosen for it, and the results are " +
-		"added up with weights.",
+	Summary: "The experts of a mixture: every token goes through the k experts chosen for it, and the weighted " +
+		"results are summed.",
 	Formula: []string{
 		"for a token t and an expert e = ids[t, j]; all in float32",
-		"  h = gate_up[e] . X[t] + gate_up_bias[e];  gate_up[e] as a matrix of [2I, H], whichever way it is stored",
+		"  h = gate_up[e] . X[t] + gate_up_bias[e];  gate_up[e] as a matrix [2I, H], in either layout",
 		"  packing=halves:      gate = h[:I], up = h[I:]",
 		"  packing=interleaved: gate = h[0::2], up = h[1::2]",
 		"  packing=none:        a = activation(h)",
@@ -55,12 +55,12 @@ var moe = &Op{
 	Outputs: []Param{{Name: "Y", Type: "T", Dims: "A... H"}},
 	Attributes: append(within("gate", "GLU", gateAttributes(moeActivations)), []AttributeSpec{
 		{Name: "packing", Type: onnx.AttrString, Values: []string{packHalves, packInterleaved, packNone},
-			Doc: "where gate and up lie in the first product; none: there is no gate, and what is activated is the " +
-				"whole"},
+			Doc: "where gate and up are in the first product; none: there is no gate, and the whole product is " +
+				"activated"},
 		{Name: "gate_up_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut},
 			Field: "gate_up_in_out", Doc: "how the matrices of gate_up are stored"},
 		{Name: "down_layout", Type: onnx.AttrString, Values: []string{layoutOutIn, layoutInOut},
-			Field: "down_in_out", Doc: "how those of down are"},
+			Field: "down_in_out", Doc: "how the matrices of down are stored"},
 	}...),
 	Rules:     gateRules,
 	Family:    mixtureFamily,

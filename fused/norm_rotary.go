@@ -9,7 +9,7 @@ import (
 // normRotary is RMSNorm of each head of queries or keys, then RotaryEmbedding of the result.
 var normRotary = &Op{
 	Name:    "NormRotary",
-	Summary: "Root-mean-square layer normalisation of each head, then rotary position embedding.",
+	Summary: "Root-mean-square layer normalization of each head, then rotary position embedding.",
 	Formula: []string{
 		"normed = RMSNorm(X, scale; axis=-1, epsilon, scale_after_cast)",
 		"Y = RotaryEmbedding(normed, cos, sin; interleaved, rotary_dim, rotated_side, output_layout)",
@@ -17,7 +17,7 @@ var normRotary = &Op{
 	Inputs: []Param{
 		{Name: "X", Type: "T", Dims: "A... D"},
 		{Name: "scale", Type: "S", Dims: "D"},
-		{Name: "cos", Type: "N", Dims: rotaryTable, Doc: "as of RotaryEmbedding"},
+		{Name: "cos", Type: "N", Dims: rotaryTable, Doc: "as in RotaryEmbedding"},
 		{Name: "sin", Type: "N", Dims: rotaryTable, Doc: "as wide as cos"},
 	},
 	Outputs:    []Param{{Name: "Y", Type: "N", Dims: "A... D"}},
@@ -27,7 +27,7 @@ var normRotary = &Op{
 	Attributes: slices.Concat(scaleAttributes, within("rotary", "RotaryEmbedding", rotaryAttributes)),
 	Types:      normTypes,
 	Variables:  normVariables,
-	Source:     "queries and keys of Qwen3 and Gemma3, each head of which is normalised before it is rotated",
+	Source:     "queries and keys of Qwen3 and Gemma3, whose heads are normalized before the rotation",
 	Where:      rotaryWhere,
 	check: func(s Site) error {
 		if err := normSupports("NormRotary", s, 1); err != nil {

@@ -170,8 +170,8 @@ func (o *Op) supports(s Site) error {
 // does not support the site.
 func (o *Op) Function(s Site) (*onnx.Function, error) {
 	if s.Opset < MinOpset {
-		return nil, fmt.Errorf("mojo.%s needs opset %d or newer, the model imports %d: convert it first "+
-			"(onnx.version_converter)", o.Name, MinOpset, s.Opset)
+		return nil, fmt.Errorf("mojo.%s needs opset %d or newer, but the model imports %d; convert it first "+
+			"with onnx.version_converter", o.Name, MinOpset, s.Opset)
 	}
 	if err := o.Supports(s); err != nil {
 		return nil, err

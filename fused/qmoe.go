@@ -26,7 +26,7 @@ func expertDims(s Shape, matrix, panels, columns string) Shape {
 
 var qmoeInputs = []Param{
 	moeInputs[MoEX], moeInputs[MoEWeights], moeInputs[MoEIDs],
-	{Name: "gate_up_codes", Type: "uint8", Dims: gateUpDims(codesDims), Doc: "of an expert as Linear's"},
+	{Name: "gate_up_codes", Type: "uint8", Dims: gateUpDims(codesDims), Doc: "for each expert as in Linear"},
 	{Name: "gate_up_scale", Type: "S", Dims: gateUpDims(scaleDims)},
 	{Name: "down_codes", Type: "uint8", Dims: downDims(codesDims)},
 	{Name: "down_scale", Type: "D", Dims: downDims(scaleDims)},
@@ -43,17 +43,17 @@ var qmoeInputs = []Param{
 // qmoe is MoE with weights that stay quantized.
 var qmoe = &Op{
 	Name: "QMoE",
-	Summary: "The experts of a mixture, as MoE, with weights in blocks of 4 or 8 bits, which are read as they lie; " +
-		"what becomes of the activations is part of it.",
+	Summary: "The experts of a mixture, as in MoE, with weights quantized in blocks of 4 or 8 bits, read as stored; " +
+		"the definition includes the rounding of the activations.",
 	Formula: []string{
-		"Y is that of MoE, and so is all between its products, but for the products themselves; in float32",
+		"Y is as in MoE, except for the products; in float32",
 		"  h = linear(X[t]) + gate_up_bias[e];  y[j] = weights[t, j] * (linear(a) + down_bias[e])",
-		"linear is what Linear gives in float32, without a bias, of the expert's codes, scale, minus and super_*,",
-		"with n = 2 * inner and k = hidden (n = inner with packing=none) of gate_up_*, n = hidden and k = inner of " +
+		"linear is Linear in float32, without a bias, with the expert's codes, scale, minus and super_*,",
+		"with n = 2 * inner and k = hidden (n = inner with packing=none) for gate_up_*, n = hidden and k = inner for " +
 			"down_*,",
 		"and the attribute activations: it rounds X[t], and a in the same way",
 	},
-	Source:  "as MoE and Linear; gpt-oss comes with experts in e2m1 (MXFP4)",
+	Source:  "as MoE and Linear; the experts of gpt-oss are stored in e2m1 (MXFP4)",
 	Family:  quantisedMixtureFamily,
 	Devices: []Device{CPU, CUDA},
 	Partial: []Partial{{CUDA, "gate_up_code", codeE4M3}, {CUDA, "down_code", codeE4M3}}, // as Linear
@@ -61,9 +61,9 @@ var qmoe = &Op{
 	Outputs: moe.Outputs,
 	Attributes: slices.Concat(moe.Attributes[:5], quantizedOf("gate_up"), quantizedOf("down"), []AttributeSpec{
 		{Name: "hidden", Type: onnx.AttrInt, Bounds: size(codeBlock),
-			Doc: "columns of X: a multiple of 32, as k of gate_up_* is"},
+			Doc: "columns of X and of gate_up_*: a multiple of 32"},
 		{Name: "inner", Type: onnx.AttrInt, Bounds: size(codeBlock),
-			Doc: "columns of what is activated: a multiple of 32, as k of down_* is"},
+			Doc: "columns of the activated values and of down_*: a multiple of 32"},
 		linear.Attributes[len(linear.Attributes)-1],
 	}),
 	Rules: slices.Concat(gateRules, quantizedRules("gate_up_", "hidden"), quantizedRules("down_", "inner"),
@@ -89,7 +89,7 @@ var qmoe = &Op{
 	define: qmoeBody,
 }
 
-var quantisedMixtureFamily = &Family{Name: "qmoe", Summary: "experts whose weights stay quantised", Stored: true}
+var quantisedMixtureFamily = &Family{Name: "qmoe", Summary: "experts whose weights stay quantized", Stored: true}
 
 // quantizedOf returns the attributes that describe how a matrix is stored.
 func quantizedOf(matrix string) []AttributeSpec {
@@ -174,7 +174,7 @@ func QMoEAttributes(attributes []*onnx.Attribute, gateUp, down *Quantized, activ
 func qmoeSupports(s Site) error {
 	for _, m := range expertMatrices {
 		if err := linearWeights(nil, m.site(s)).check("Linear"); err != nil {
-			return fmt.Errorf("mojo.QMoE has no %s that Linear takes: %w", m.name, err)
+			return fmt.Errorf("mojo.QMoE: the weights %s: %w", m.name, err)
 		}
 	}
 	return nil

@@ -128,7 +128,7 @@ func TestQMoESupports(t *testing.T) {
 		{"other experts", qmoe, attrs(base), types(), [][]int64{x, choice, choice, upCodes, {5, 12, 2, 16}},
 			"here [4, 12, 2, 16]: gate_up_scale is [5 12 2 16]"},
 		{"scales of two levels alone", qmoe, attrs(base), append(types()[:4], i8, u8, f32), nil,
-			"no gate_up that Linear"},
+			"the weights gate_up: mojo.Linear"},
 		{"a minus of the other matrix's type", qmoe, attrs(base), types(f32), nil, "gate_up_minus"},
 		{"a bias", qmoe, attrs(base), types(none, none, none, none, none, none, none, f32),
 			append(make([][]int64, 14), []int64{4, 64}), ""},

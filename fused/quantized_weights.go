@@ -67,11 +67,11 @@ func (w *quantized) check(op string) error {
 	scale := w.site.Types[w.first+1]
 	ok := scale == f32 || scale == f16
 	if w.twofold {
-		want, ok = "int8, super_scale being given", scale == onnx.Int8
+		want, ok = "int8 with super_scale", scale == onnx.Int8
 	} else if w.code == codeE2M1 {
-		want, ok = "uint8, the code being e2m1", scale == onnx.Uint8
+		want, ok = "uint8 with code e2m1", scale == onnx.Uint8
 	} else if w.code == codeE4M3 {
-		want, ok = "float32, the code being e4m3", scale == f32
+		want, ok = "float32 with code e4m3", scale == f32
 	}
 	if !ok {
 		return fmt.Errorf("mojo.%s takes a scale of %s, not of %s", op, want, scale)

@@ -10,7 +10,7 @@ import (
 
 var normAttributes = append([]AttributeSpec{
 	{Name: "axis", Type: onnx.AttrInt,
-		Doc:    "first axis that is normalised, counted from the end (negative): -1 normalises the last axis",
+		Doc:    "first normalized axis, counted from the end (negative): -1 normalizes only the last axis",
 		Bounds: Bounds{Least: -16, Most: -1, Note: "negative; -1 is the last axis"}, Grid: []any{-1}},
 }, scaleAttributes...)
 
@@ -18,7 +18,7 @@ var scaleAttributes = []AttributeSpec{
 	{Name: "epsilon", Type: onnx.AttrFloat, Doc: "added to the mean of the squares", Bounds: notNegative,
 		Grid: []any{1e-6}},
 	{Name: "scale_after_cast", Type: onnx.AttrInt, Bounds: flag, Grid: []any{0, 1},
-		Doc: "1: the normalised values are rounded to the type of scale before scale is applied; 0: scale is applied " +
+		Doc: "1: the normalized values are rounded to the type of scale before scale is applied; 0: scale is applied " +
 			"in float32"},
 }
 
@@ -39,7 +39,7 @@ var normVariables = []Variable{{Name: "N", Doc: "the type of the norm's result",
 	Of: []string{"T", "S"}}}
 
 var normFamily = &Family{
-	Name: "rmsnorm", Summary: "RMSNorm, alone, with the residual addition before it, or with a gate",
+	Name: "rmsnorm", Summary: "RMSNorm, also with the residual addition before it or with a gate",
 }
 
 // exampleX is a shape of X whose row length is not a multiple of a vector width.
@@ -54,7 +54,7 @@ var normFormula = []string{
 // rmsNorm is root-mean-square layer normalization.
 var rmsNorm = &Op{
 	Name:    "RMSNorm",
-	Summary: "Root-mean-square layer normalisation with statistics in float32.",
+	Summary: "Root-mean-square layer normalization with statistics in float32.",
 	Formula: normFormula,
 	Family:  normFamily,
 	Devices: Devices(),
@@ -79,7 +79,7 @@ var rmsNorm = &Op{
 // addRMSNorm is a residual addition and the RMSNorm of the sum.
 var addRMSNorm = &Op{
 	Name:    "AddRMSNorm",
-	Summary: "Residual addition followed by root-mean-square layer normalisation; the sum is an output too.",
+	Summary: "Residual addition followed by root-mean-square layer normalization; the sum is an output too.",
 	Family:  normFamily,
 	Devices: Devices(),
 	Formula: append([]string{"sum = round_T(X + residual)"},
@@ -145,8 +145,8 @@ func normSupports(op string, s Site, scale int) error {
 		return nil
 	}
 	if slices.Contains(w, -1) || slices.Contains(x[len(x)-len(w):], -1) {
-		return fmt.Errorf("mojo.%s takes a scale as wide as the rows of X, and the model leaves a width open: "+
-			"X is %s, scale is %s. Export with a fixed hidden size", op, open(x), open(w))
+		return fmt.Errorf("mojo.%s needs to know the normalized dimensions: X is %s, scale is %s; "+
+			"export the model with a fixed hidden size", op, open(x), open(w))
 	}
 	return nil
 }

@@ -19,43 +19,43 @@ const (
 // rotaryAttributes are the attributes of a rotation.
 var rotaryAttributes = []AttributeSpec{
 	{Name: "interleaved", Type: onnx.AttrInt, Bounds: flag, Grid: []any{0, 1},
-		Doc: "which channels are a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)"},
+		Doc: "which channels form a pair: 0: (i, i + r/2), as in rotate_half; 1: (2i, 2i + 1)"},
 	{Name: "rotary_dim", Type: onnx.AttrInt, Bounds: Bounds{Least: 2, Most: math.MaxInt64, Multiple: 2},
 		Grid: []any{22, 10},
-		Doc:  "how many channels are rotated (r): even, from 2 to D"},
+		Doc:  "number of rotated channels (r): even, from 2 to D"},
 	{Name: "rotated_side", Type: onnx.AttrString, Values: []string{sideFirst, sideLast}, Field: "last",
-		Doc: "which r of the D channels are rotated; first where all are"},
+		Doc: "which r of the D channels are rotated; first if all are"},
 	{Name: "output_layout", Type: onnx.AttrString, Values: []string{layoutHalves, layoutInterleaved},
 		Field: "output_interleaved",
-		Doc: "where a pair is written; as a rule halves for interleaved=0 and interleaved for 1, halves for 1 in " +
-			"DeepSeek"},
+		Doc: "where a pair is written; usually halves for interleaved=0 and interleaved for 1, but halves for 1 " +
+			"in DeepSeek"},
 }
 
 // rotaryTable is the shape of cos and sin.
 const rotaryTable Shape = "~A... rotary_dim | ~A... rotary_dim/2"
 
-var rotaryWhere = []Relation{{"rotary_dim <= D", "no rotary_dim of more than the last dimension of X"}}
+var rotaryWhere = []Relation{{"rotary_dim <= D", "a rotary_dim of at most the last dimension of X"}}
 
 var rotaryFamily = &Family{Name: "rope",
-	Summary: "rotary position embedding, alone or with the RMSNorm of each head before it"}
+	Summary: "rotary position embedding, also with the RMSNorm of each head before it"}
 
 // rotaryEmbedding rotates pairs of channels by angles given as cosines and sines.
 var rotaryEmbedding = &Op{
 	Name:    "RotaryEmbedding",
-	Summary: "Rotary position embedding of all or some of the channels, cosines and sines given.",
+	Summary: "Rotary position embedding of all or some channels, with given cosines and sines.",
 	Formula: []string{
 		"D = X.shape[-1], r = rotary_dim; x = X[..., :r] with rotated_side=first, X[..., D-r:] with last; y likewise " +
-			"of Y; the other channels of Y are X's",
+			"in Y; the other channels of Y are X's",
 		"pairs, for i in 0..r/2-1: (a, b) = interleaved=0: (x[i], x[i+r/2]); 1: (x[2i], x[2i+1])",
 		"places, for i in 0..r/2-1: (j, k) = output_layout=halves: (i, i+r/2); interleaved: (2i, 2i+1)",
 		"y[j] = round_T(round_T(a * cos[j]) - round_T(b * sin[j]))",
 		"y[k] = round_T(round_T(b * cos[k]) + round_T(a * sin[k]))",
-		"where cos and sin are r/2 wide, cos[i] and sin[i] stand for those at j and at k",
+		"if cos and sin are r/2 wide, cos[i] and sin[i] are used at j and at k",
 	},
 	Inputs: []Param{
 		{Name: "X", Type: "T", Dims: "A... D"},
 		{Name: "cos", Type: "T", Dims: rotaryTable,
-			Doc: "r wide: taken by the channel that is written; r/2: by pair"},
+			Doc: "r wide: indexed by the written channel; r/2 wide: by pair"},
 		{Name: "sin", Type: "T", Dims: rotaryTable, Doc: "as wide as cos"},
 	},
 	Outputs:    []Param{{Name: "Y", Type: "T", Dims: "A... D"}},
@@ -63,8 +63,8 @@ var rotaryEmbedding = &Op{
 	Family:     rotaryFamily,
 	Devices:    Devices(),
 	Types:      independent("T"),
-	Source: "Su et al., RoFormer (2021): its pairs are interleaved=1, those of rotate_half in PyTorch transformers " +
-		"interleaved=0; partial rotation is that of GPT-J and GPT-NeoX",
+	Source: "Su et al., RoFormer (2021): its pairs are interleaved=1, rotate_half in PyTorch transformers is " +
+		"interleaved=0; partial rotation is from GPT-J and GPT-NeoX",
 	Where:    rotaryWhere,
 	check:    func(s Site) error { return rotarySupports("RotaryEmbedding", s, 1) },
 	examples: rotaryExamples,
@@ -191,7 +191,7 @@ func rotarySupports(op string, s Site, cos int) error {
 	c, sin := s.lastDim(cos), s.lastDim(cos+1)
 	if c < 0 {
 		return reason.New(reason.Unknown, nil,
-			"mojo.%s needs to know how wide cos is, and its last dimension is unknown", op)
+			"mojo.%s needs the width of cos, but its last dimension is unknown", op)
 	}
 	if sin >= 0 && sin != c {
 		return fmt.Errorf("mojo.%s takes cos and sin of one width, not %d and %d", op, c, sin)

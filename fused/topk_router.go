@@ -20,7 +20,7 @@ const (
 
 var topKRouter = &Op{
 	Name:    TopKRouterName,
-	Summary: "Router of a mixture of experts: which k of the E experts a token goes to, and with which weights.",
+	Summary: "Router of a mixture of experts: chooses k of the E experts for each token, and their weights.",
 	Formula: []string{
 		"score(z): softmax over the last axis, sigmoid, or sqrtsoftplus: sqrt(log(1 + exp(z)));  choice = " +
 			"correction_bias is given ? v + correction_bias : v;  all in float32",
@@ -28,14 +28,14 @@ var topKRouter = &Op{
 		"  groups > 1: choice as [..., groups, E/groups]; a group's score is its maximum (max) or the sum of its two " +
 			"greatest (top2_sum);",
 		"              outside of the group_top_k groups with the best scores, choice becomes excluded_score",
-		"  ids = the k greatest of choice, in descending order, of equal ones the lowest first;  w = s0[ids]",
+		"  ids = the k greatest of choice, in descending order, equal ones by ascending id;  w = s0[ids]",
 		"order=top_k_first: v = logits, ids as above;  w = score(logits[ids])",
 		"renormalize=1: w = w / (sum(w) + epsilon)",
 		"weights = w * scale",
 	},
 	Inputs: []Param{
 		{Name: "logits", Type: "T", Dims: "A... E", Role: RoleLogits},
-		{Name: "correction_bias", Type: "B", Dims: "E", Role: RoleCorrection, Doc: "added for the choice alone",
+		{Name: "correction_bias", Type: "B", Dims: "E", Role: RoleCorrection, Doc: "only affects the choice",
 			Optional: true},
 	},
 	Outputs: []Param{
@@ -44,25 +44,25 @@ var topKRouter = &Op{
 	},
 	Attributes: []AttributeSpec{
 		{Name: "top_k", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{3},
-			Doc: "how many experts a token goes to (k)"},
+			Doc: "number of experts for each token (k)"},
 		{Name: "score", Type: onnx.AttrString, Values: []string{scoreSoftmax, scoreSigmoid, scoreSqrtSoft},
-			Doc: "what makes scores of logits"},
+			Doc: "function from logits to scores"},
 		{Name: "order", Type: onnx.AttrString, Values: []string{scoreFirst, topKFirst}, Field: "top_k_first",
-			Doc: "whether all logits are scored and the best chosen, or the chosen ones scored"},
+			Doc: "score_first: score all logits, then choose; top_k_first: choose, then score the chosen logits"},
 		{Name: "groups", Type: onnx.AttrInt, Bounds: Bounds{Least: 1, Most: math.MaxInt64, Note: "1 for no groups"},
 			Grid: []any{1, 4},
-			Doc:  "into how many groups the experts are parted; 1: none"},
+			Doc:  "number of groups of experts; 1: no groups"},
 		{Name: "group_top_k", Type: onnx.AttrInt, Bounds: atLeast(1), Grid: []any{1, 2},
-			Doc: "how many groups stay; 1 for one group"},
+			Doc: "number of groups to choose from; 1 if groups=1"},
 		{Name: "group_score", Type: onnx.AttrString, Values: []string{groupMax, groupTop2Sum}, Field: "top2_sum",
 			Doc: "the score of a group"},
 		{Name: "excluded_score", Type: onnx.AttrFloat, Bounds: only(0, math.Inf(-1)),
 			Grid: []any{0.0, math.Inf(-1)},
-			Doc:  "what the scores of the other groups become before experts are chosen: 0, or minus infinity"},
+			Doc:  "replaces the scores of the other groups before experts are chosen: 0 or minus infinity"},
 		{Name: "renormalize", Type: onnx.AttrInt, Bounds: flag, Grid: []any{0, 1},
 			Doc: "1: the weights of a token are divided by their sum"},
 		{Name: "epsilon", Type: onnx.AttrFloat, Bounds: notNegative, Grid: []any{1e-20},
-			Doc: "added to that sum; 0 where nothing is"},
+			Doc: "added to that sum"},
 		{Name: "scale", Type: onnx.AttrFloat, Bounds: finite, Grid: []any{2.5}, Doc: "factor of the weights"},
 	},
 	Rules: []Rule{
@@ -76,16 +76,16 @@ var topKRouter = &Op{
 		"Mixtral and Qwen; groups are DeepSeek-V2's (max) and DeepSeek-V3's (top2_sum, with correction_bias and " +
 		"sigmoid), sqrtsoftplus is DeepSeek-V4's",
 	Where: []Relation{
-		{"groups divides E", "groups that divide the experts"},
+		{"groups divides E", "a number of groups that divides the experts"},
 		{"2*groups-1 <= E if group_score=top2_sum", "two experts or more in each group with top2_sum"},
-		{"top_k <= group_top_k*(E/groups)", "no top_k of more than the experts to choose from"},
+		{"top_k <= group_top_k*(E/groups)", "a top_k of at most the number of experts to choose from"},
 	},
 	examples: routerExamples,
 	overload: routerOverload,
 	define:   routerBody,
 }
 
-var mixtureFamily = &Family{Name: "moe", Summary: "mixtures of experts: their routers, and the experts as one op"}
+var mixtureFamily = &Family{Name: "moe", Summary: "mixtures of experts: the router, and the experts as one op"}
 
 // routerExamples covers sites without and with a correction, and DeepSeek's two kinds of groups.
 func routerExamples(s Site) [][][]int64 {

@@ -71,7 +71,7 @@ func TestWhy(t *testing.T) {
 			"shape inference"},
 		"norm-unknown-last-axis": {"RMSNorm 7/7", "Mul", "dim(x, -1) is unknown or not constant", "shape inference"},
 		"swiglu-dropout":         {"SwiGLU 3/3", "Dropout", "found Dropout, which is in between", "model.eval()"},
-		"norm-open-width":        {"RMSNorm 7/0", "Mul", "X is [? ? ?], scale is [?]. Export with a fixed hidden size", ""},
+		"norm-open-width":        {"RMSNorm 7/0", "Mul", "X is [? ? ?], scale is [?]; export the model", ""},
 		"norm-double":            {"RMSNorm 7/0", "Mul", "float64", "float32, float16 and bfloat16"},
 		"swiglu-sigmoid-of-up": {"SwiGLU 3/3", "Sigmoid",
 			"expected the value that is gate elsewhere in the block (\"x\"), found the graph input \"other\"",

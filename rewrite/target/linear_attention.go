@@ -18,8 +18,8 @@ func standardLinearAttention(c *Call) error {
 	a := c.asLinearAttention()
 	queries, keys, states := a.QHeads, a.KHeads, a.VHeads
 	if keys != states || queries%states != 0 {
-		return fmt.Errorf("LinearAttention takes a head of keys for each state and no fewer queries, here are %d "+
-			"heads of queries, %d of keys and %d of values", queries, keys, states)
+		return fmt.Errorf("LinearAttention needs one head of keys and one or more heads of queries for each state: "+
+			"there are %d heads of queries, %d of keys and %d of values", queries, keys, states)
 	}
 	return c.linearAttention("")
 }
@@ -27,19 +27,19 @@ func standardLinearAttention(c *Call) error {
 // linearAttention writes LinearAttention of a domain. Its gates must have the type of q, so q must be float32.
 func (c *Call) linearAttention(domain string) error {
 	if c.Type(fused.LinearAttentionQ) != onnx.Float {
-		return fmt.Errorf("LinearAttention takes q, decay and beta of one type, here q is %s and the others float32",
+		return fmt.Errorf("LinearAttention needs q, decay and beta of one type: q is %s, the others are float32",
 			c.Type(fused.LinearAttentionQ))
 	}
 	a := c.asLinearAttention()
 	if a.Scale == 0 {
-		return errors.New("LinearAttention takes a scale of 0 for its default")
+		return errors.New("LinearAttention reads a scale of 0 as its default")
 	}
 	inputs := slices.Clone(c.Node.Inputs)
 	if a.L2Norm {
 		for i, heads := range []int64{a.QHeads, a.KHeads} {
 			dims := c.Dims(i)
 			if len(dims) != 3 || dims[2] < 0 {
-				return errors.New("LinearAttention: the width of the heads is not known")
+				return errors.New("LinearAttention: the width of the heads is unknown")
 			}
 			inputs[i] = c.unit(inputs[i], heads, dims[2]/heads, a.Epsilon)
 		}
@@ -85,7 +85,7 @@ func standardCausalConv(c *Call) error { return c.causalConv("") }
 func (c *Call) causalConv(domain string) error {
 	if past, w := c.Dims(fused.CausalConvPast), c.Dims(fused.CausalConvWeight); c.Input(fused.CausalConvPast) != nil &&
 		(len(past) != 3 || len(w) != 3 || w[2] < 0 || past[2] != w[2]-1) {
-		return fmt.Errorf("CausalConvWithState keeps a token less than the weight is wide, here past is %s, weight %s",
+		return fmt.Errorf("CausalConvWithState keeps one token less than the width of weight: past is %s, weight is %s",
 			shapeText(past), shapeText(w))
 	}
 	out := c.Add(domain, "CausalConvWithState", 2, slices.Clone(c.Node.Inputs),
@@ -99,7 +99,7 @@ func (c *Call) causalConv(domain string) error {
 func writtenOutConv(c *Call) error {
 	x, w := c.Input(fused.CausalConvX), c.Dims(fused.CausalConvWeight)
 	if len(w) != 3 || w[0] < 0 || w[2] < 0 {
-		return errors.New("Conv: the numbers of channels and of weights are not known")
+		return errors.New("Conv: the shape of weight is unknown")
 	}
 	read := w[2] - 1
 	end := func(v *onnx.Value, count int64) *onnx.Value { // the last numbers along time
@@ -119,7 +119,7 @@ func writtenOutConv(c *Call) error {
 			kept = dims[2]
 		}
 		if kept < 0 {
-			return errors.New("Conv: the number of kept tokens is not known")
+			return errors.New("Conv: the number of kept tokens is unknown")
 		}
 		all = c.Op1("Concat", []*onnx.Value{past, x}, onnx.IntAttr("axis", 2))
 		if inputs[0] = all; kept > read {

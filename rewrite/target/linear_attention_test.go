@@ -66,8 +66,8 @@ func TestLinearAttention(t *testing.T) {
 		to           *Target
 		site         site
 	}{
-		{"float16", "q is float16 and the others float32", ort, linearSite(one, f16, true, true, true)},
-		{"a scale of 0", "a scale of 0 for its default", ort, linearSite(zero, f32, true, true, true)},
+		{"float16", "q is float16, the others are float32", ort, linearSite(one, f16, true, true, true)},
+		{"a scale of 0", "a scale of 0 as its default", ort, linearSite(zero, f32, true, true, true)},
 		{"the standard's, older opset", "LinearAttention is an op of opset 27, the model has 24", standard,
 			linearSite(one, f32, true, true, true)},
 		{"the standard's, shared keys", "here are 2 heads of queries, 2 of keys and 4 of values", standard,

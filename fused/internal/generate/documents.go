@@ -75,7 +75,7 @@ func sizes(o *fused.Op) string {
 	for _, name := range slices.Sorted(maps.Keys(o.Let)) {
 		selector, texts := o.Let[name].Alternatives()
 		list = append(list, name+" = "+or(cases(o, selector, texts, func(text string) string {
-			return strings.ReplaceAll(text, "?", "what past_length says")
+			return strings.ReplaceAll(text, "?", "set by past_length")
 		})))
 	}
 	for _, r := range o.Where {

@@ -143,7 +143,7 @@ static constexpr ShapeDef kGatedRMSNormShapes[] = {
 };
 
 static constexpr RelationDef kGatedRMSNormRelations[] = {
-  {'d', 2, 1, -1, 0, false, "groups divides D", "groups that divide the last dimension of X"},
+  {'d', 2, 1, -1, 0, false, "groups divides D", "a number of groups that divides the last dimension of X"},
 };
 
 const OpDef kGatedRMSNorm = {
@@ -238,7 +238,7 @@ static constexpr ShapeDef kRotaryEmbeddingShapes[] = {
 };
 
 static constexpr RelationDef kRotaryEmbeddingRelations[] = {
-  {'<', 2, 1, -1, 0, false, "rotary_dim <= D", "no rotary_dim of more than the last dimension of X"},
+  {'<', 2, 1, -1, 0, false, "rotary_dim <= D", "a rotary_dim of at most the last dimension of X"},
 };
 
 const OpDef kRotaryEmbedding = {
@@ -295,7 +295,7 @@ static constexpr ShapeDef kNormRotaryShapes[] = {
 };
 
 static constexpr RelationDef kNormRotaryRelations[] = {
-  {'<', 2, 1, -1, 0, false, "rotary_dim <= D", "no rotary_dim of more than the last dimension of X"},
+  {'<', 2, 1, -1, 0, false, "rotary_dim <= D", "a rotary_dim of at most the last dimension of X"},
 };
 
 const OpDef kNormRotary = {
@@ -361,9 +361,9 @@ static constexpr ShapeDef kTopKRouterShapes[] = {
 };
 
 static constexpr RelationDef kTopKRouterRelations[] = {
-  {'d', 3, 1, -1, 0, false, "groups divides E", "groups that divide the experts"},
+  {'d', 3, 1, -1, 0, false, "groups divides E", "a number of groups that divides the experts"},
   {'<', 7, 1, 5, 1, false, "2*groups-1 <= E if group_score=top2_sum", "two experts or more in each group with top2_sum"},
-  {'<', 2, 10, -1, 0, false, "top_k <= group_top_k*(E/groups)", "no top_k of more than the experts to choose from"},
+  {'<', 2, 10, -1, 0, false, "top_k <= group_top_k*(E/groups)", "a top_k of at most the number of experts to choose from"},
 };
 
 const OpDef kTopKRouter = {
@@ -523,9 +523,9 @@ static constexpr ShapeDef kAttentionShapes[] = {
 
 static constexpr RelationDef kAttentionRelations[] = {
   {'i', 4, 5, -1, 0, false, "past_key iff past_value", "past_key and past_value, or neither"},
-  {'n', 6, 4, -1, 0, false, "past_length needs past_key", "past_length with past_key alone"},
+  {'n', 6, 4, -1, 0, false, "past_length needs past_key", "past_length only with past_key"},
   {'<', 5, 7, -8, 1, false, "N <= P if past_length", "no more keys of k than past_key has room for"},
-  {'d', 4, 1, -1, 0, false, "Hk divides H", "heads of k that divide those of q"},
+  {'d', 4, 1, -1, 0, false, "Hk divides H", "a number of heads of k that divides the heads of q"},
 };
 
 const OpDef kAttention = {
@@ -591,12 +591,12 @@ static constexpr ShapeDef kLatentAttentionShapes[] = {
 };
 
 static constexpr RelationDef kLatentAttentionRelations[] = {
-  {'n', 6, 5, -1, 0, false, "past_length needs past", "past_length with past alone"},
+  {'n', 6, 5, -1, 0, false, "past_length needs past", "past_length only with past"},
   {'<', 4, 8, -8, 1, false, "N <= P if past_length", "no more tokens of c than past has room for"},
-  {'<', 17, 1, -1, 0, false, "1 <= H", "one head of q or more"},
-  {'d', 1, 7, -1, 0, false, "H divides O", "heads that share the outputs of w"},
-  {'<', 6, 3, -1, 0, false, "R <= F", "heads of q that are at least as wide as k_pe"},
-  {'<', 20, 19, -1, 0, false, "F-R <= O/H", "keys of w that are as wide as heads of q without k_pe"},
+  {'<', 17, 1, -1, 0, false, "1 <= H", "at least one head of q"},
+  {'d', 1, 7, -1, 0, false, "H divides O", "a number of heads that divides the outputs of w"},
+  {'<', 6, 3, -1, 0, false, "R <= F", "heads of q at least as wide as k_pe"},
+  {'<', 20, 19, -1, 0, false, "F-R <= O/H", "a w whose heads are at least as wide as heads of q without k_pe"},
 };
 
 const OpDef kLatentAttention = {
@@ -747,10 +747,10 @@ static constexpr ShapeDef kLinearAttentionShapes[] = {
 };
 
 static constexpr RelationDef kLinearAttentionRelations[] = {
-  {'d', 7, 2, -1, 0, false, "q_heads divides Q", "q of whole heads"},
-  {'d', 10, 4, -1, 0, false, "v_heads divides V", "v of whole heads"},
-  {'=', 17, 3, -1, 0, false, "k_heads*Dk = K", "k with heads as wide as those of q"},
-  {'d', 16, 10, -1, 0, false, "k_heads divides v_heads", "heads of k that divide those of v"},
+  {'d', 7, 2, -1, 0, false, "q_heads divides Q", "a width of q divisible by q_heads"},
+  {'d', 10, 4, -1, 0, false, "v_heads divides V", "a width of v divisible by v_heads"},
+  {'=', 17, 3, -1, 0, false, "k_heads*Dk = K", "heads of k as wide as heads of q"},
+  {'d', 16, 10, -1, 0, false, "k_heads divides v_heads", "a k_heads that divides v_heads"},
 };
 
 const OpDef kLinearAttention = {

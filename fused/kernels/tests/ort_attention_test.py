@@ -276,7 +276,7 @@ class LatentAttentionTest(OpTest):
             (dict(past=np.ones((2, 4, 7, 12))), ["past has shape [2,4,7,12]", "[2,1,P,20]"]),
             (dict(past_length=np.array([1, 1, 1])), ["past_length has shape [3]", "[1] or [2]"]),
             (dict(past=np.ones((2, 1, 2, 20))), ["no more tokens of c than past has room for", "here 3 and 2"]),
-            (dict(past=None), ["past_length with past alone"]),
+            (dict(past=None), ["past_length only with past"]),
         ]:
             values = [dict(good, **changed).get(name) for name in op.inputs]
             self.fails(["LatentAttention"] + words, "LatentAttention", values, op.types[0][0], [F32] * 2, attributes)
