@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// attentionAttrs are the plainest attributes but for those that change.
+// attentionAttrs returns the plainest attributes with the given changes.
 func attentionAttrs(changed ...*onnx.Attribute) []*onnx.Attribute {
 	attrs := []*onnx.Attribute{onnx.FloatAttr("scale", 0.125), onnx.IntAttr("causal", 0), onnx.IntAttr("window", 0),
 		onnx.FloatAttr("softcap", 0), onnx.StringAttr("empty", emptyZero), onnx.StringAttr("head_order", headBlocked)}
@@ -81,7 +81,7 @@ func TestAttentionSupports(t *testing.T) {
 	}
 }
 
-// TestAttentionShapes: the cache grows by the new keys, unless it has a length of its own.
+// TestAttentionShapes checks that the cache grows by the new keys, except with past_length.
 func TestAttentionShapes(t *testing.T) {
 	s := Site{Attributes: attentionAttrs(onnx.StringAttr("y_layout", layoutBSNH)),
 		Types: []onnx.DataType{f32, f32, f32, onnx.Undefined, f32, f32},

@@ -166,7 +166,7 @@ func addDenseBodies(add addCase, opset int64) {
 		add(rotaryEmbedding, halfRotary(16), three, []int64{2, 4, 3, 16}, []int64{2, 1, 3, 16}, []int64{2, 1, 3, 16})
 		add(rotaryEmbedding, halfRotary(16), three, []int64{2, 4, 3, 16}, []int64{3, 8}, []int64{3, 8})
 		if typ != f32 && opset != 13 && opset != 18 && opset != 24 {
-			continue // where bodies differ by opset, they do so at 15 and 18
+			continue // bodies differ by opset only at 15 and 18
 		}
 		for _, interleaved := range []int64{0, 1} {
 			for _, layout := range []string{"halves", "interleaved"} {

@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// TestShapesAreWellFormed: every shape parses, is selected by what the op has, and has symbols that something binds.
+// TestShapesAreWellFormed checks that every shape parses, has a valid selector, and has only bound symbols.
 func TestShapesAreWellFormed(t *testing.T) {
 	for _, o := range Ops() {
 		bound := func(name string) bool {

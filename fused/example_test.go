@@ -8,7 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// An op says what it reads, what it gives and what its attributes may be.
+// An op declares its inputs, outputs and attributes.
 func ExampleLookup() {
 	op := fused.Lookup("GLU")
 	for _, line := range op.Formula {

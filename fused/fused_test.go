@@ -211,7 +211,7 @@ func TestEveryParameterIsDocumented(t *testing.T) {
 	}
 }
 
-// TestTheCatalogueIsWhole: what is made of the declarations follows from them.
+// TestTheCatalogueIsWhole checks that the declarations are complete.
 func TestTheCatalogueIsWhole(t *testing.T) {
 	for _, o := range Ops() {
 		if o.Family == nil || o.Family.Summary == "" || !slices.Contains(o.Devices, CPU) {

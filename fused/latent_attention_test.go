@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// latentAttrs are the plainest attributes but for those that change.
+// latentAttrs returns the plainest attributes with the given changes.
 func latentAttrs(changed ...*onnx.Attribute) []*onnx.Attribute {
 	attrs := []*onnx.Attribute{onnx.FloatAttr("scale", 0.125), onnx.IntAttr("causal", 1),
 		onnx.StringAttr("empty", emptyZero),
@@ -58,7 +58,7 @@ func TestLatentAttentionSupports(t *testing.T) {
 	}
 }
 
-// TestLatentAttentionShapes: the cache grows by the new tokens, unless it has a length of its own.
+// TestLatentAttentionShapes checks that the cache grows by the new tokens, except with past_length.
 func TestLatentAttentionShapes(t *testing.T) {
 	s := Site{Attributes: latentAttrs(onnx.StringAttr("y_layout", layoutBSNH)),
 		Types: []onnx.DataType{f32, f32, f32, f32, onnx.Undefined, f32},
@@ -73,7 +73,7 @@ func TestLatentAttentionShapes(t *testing.T) {
 }
 
 // TestLatentAttentionAbsorbed compares the definition with the absorbed form, in float64: queries times the weights of
-// keys, attention to the latents, what comes out times the weights of values.
+// keys, attention to the latents, and the result times the weights of values.
 func TestLatentAttentionAbsorbed(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 7))
 	for _, opset := range []int64{13, 18} { // where bodies differ

@@ -80,7 +80,7 @@ func TestLinearSupports(t *testing.T) {
 }
 
 // TestLinearLoss compares the definition with a plain product: float is that product, int16 loses next to nothing, and
-// int8 what its steps are wide.
+// int8 as much as the width of its steps.
 func TestLinearLoss(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 11))
 	bounds := map[string]float64{activationsFloat: 1e-6, activationsInt16: 1e-4, activationsInt8: 3e-2,
@@ -178,7 +178,7 @@ func weightAt(s Site, in []*reference.Tensor, row, column int) float64 {
 	return math.Ldexp(math.Copysign(value, 7.5-float64(code)), int(scale)-127)
 }
 
-// TestEmbeddingRows: an Embedding gives the rows that a Linear multiplies with.
+// TestEmbeddingRows checks that an Embedding returns the rows that a Linear multiplies by.
 func TestEmbeddingRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 12))
 	for _, c := range embedding.Types {
@@ -204,7 +204,7 @@ func TestEmbeddingRows(t *testing.T) {
 	}
 }
 
-// TestPartial: what some GPUs alone run is known of the op, and every value that is declared so is one it has.
+// TestPartial checks OnEvery, and that every value in Partial is a value of the attribute.
 func TestPartial(t *testing.T) {
 	for _, o := range Ops() {
 		for _, p := range o.Partial {

@@ -50,7 +50,7 @@ func TestMixtureBodiesInTheEvaluator(t *testing.T) {
 	}
 }
 
-// randomInputs returns inputs of the site's shapes; integers are experts, one of the four is left alone.
+// randomInputs returns inputs of the site's shapes. Integers are experts; one of the four is never chosen.
 func randomInputs(r *rand.Rand, s Site) []*reference.Tensor {
 	in := make([]*reference.Tensor, len(s.Types))
 	for i, typ := range s.Types {
@@ -70,7 +70,7 @@ func randomInputs(r *rand.Rand, s Site) []*reference.Tensor {
 			continue
 		}
 		if typ == onnx.Uint8 || typ == onnx.Int8 {
-			codes := make([]int64, n) // exponents near 127 where they are scales
+			codes := make([]int64, n) // scales are exponents near 127
 			for j := range codes {
 				codes[j] = int64(r.IntN(19) - 9)
 				if typ == onnx.Uint8 && s.Dims[i][len(s.Dims[i])-1] == panelRows {

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// routerForm is the attributes of TopKRouter; the zero value of a number that cannot be 0 stands for 1.
+// routerForm has the attributes of TopKRouter; 0 means 1 for a number that cannot be 0.
 type routerForm struct {
 	k             int64
 	score, order  string

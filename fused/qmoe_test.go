@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestQMoELoss compares the definition with that of MoE on the weights that the codes stand for: float is that op,
-// int16 loses next to nothing, and int8 what its steps are wide.
+// TestQMoELoss compares the definition with MoE on the dequantized weights: float equals it, int16 loses next to
+// nothing, and int8 as much as the width of its steps.
 func TestQMoELoss(t *testing.T) {
 	r := map[bool]*rand.Rand{false: rand.New(rand.NewPCG(5, 17)), true: rand.New(rand.NewPCG(5, 18))}
 	bounds := map[string]float64{activationsFloat: 1e-6, activationsInt16: 1e-3, activationsInt8: 5e-2,

@@ -32,7 +32,7 @@ var typed = map[string]func([]*onnx.Attribute) Typed{
 	"QMoE":            func(a []*onnx.Attribute) Typed { return Read[QMoE](a) },
 }
 
-// TestTypedAttributes: what a struct reads of each form of each op it writes again, in the order of the declaration.
+// TestTypedAttributes checks that structs write the attributes they read, in the order of the declaration.
 func TestTypedAttributes(t *testing.T) {
 	for _, o := range Ops() {
 		if typed[o.Name] == nil {
@@ -50,7 +50,7 @@ func TestTypedAttributes(t *testing.T) {
 	}
 }
 
-// TestBounds takes a form of each op to the bounds of each number and beyond, where it is refused by name.
+// TestBounds checks each op at the bounds of each number, and just outside, which is refused by name.
 func TestBounds(t *testing.T) {
 	for _, o := range Ops() {
 		for _, spec := range o.Attributes {
