@@ -47,7 +47,6 @@ func (s Shape) Alternatives() (selector string, list []string) {
 	return c.selector, c.list
 }
 
-// choice is a shape split into its alternatives.
 type choice struct {
 	selector string
 	list     []string

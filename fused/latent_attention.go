@@ -64,7 +64,6 @@ var latentAttention = &Op{
 	define:   latentBody,
 }
 
-// latentOverload names the body's variant.
 func latentOverload(s Site) string {
 	attrs := Read[LatentAttention](s.Attributes)
 	name := "full"

@@ -159,7 +159,6 @@ func scaleTypes(c Combination) []Combination {
 	return list
 }
 
-// linearBody builds the definition of Linear.
 func linearBody(b *body, s Site) []*onnx.Value {
 	x, shape := b.rows("X_rows", b.in[LinearX])
 	y := b.linear(s, b.float32("X_32", x))

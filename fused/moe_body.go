@@ -6,7 +6,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// moeBody builds the definition of MoE.
 func moeBody(b *body, s Site) []*onnx.Value {
 	attrs := Read[MoE](s.Attributes)
 	return b.mixture(s, func(b *body, x *onnx.Value, w map[int]*onnx.Value) *onnx.Value {

@@ -180,7 +180,6 @@ func qmoeSupports(s Site) error {
 	return nil
 }
 
-// qmoeBody builds the definition of QMoE.
 func qmoeBody(b *body, s Site) []*onnx.Value {
 	known := map[string]map[string]*onnx.Value{}
 	hidden, inner := b.intAttribute("hidden"), b.intAttribute("inner")

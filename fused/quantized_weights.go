@@ -29,7 +29,6 @@ func quantizedWeights(b *body, s Site, first int) *quantized {
 		n: attrs.N, k: attrs.K, minus: s.has(first + 2), twofold: s.has(first + 3)}
 }
 
-// overload names the body's variant.
 func (w *quantized) overload() string {
 	return w.code + named(w.site, w.first+2, "_minus") + named(w.site, w.first+3, "_super")
 }

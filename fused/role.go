@@ -4,8 +4,7 @@ package fused
 // test values by role.
 type Role int
 
-// The roles. NoRole is for inputs of other ops, and for numbers that become shapes. Some roles are not in the
-// catalogue: a site may read such an input instead of an op's input.
+// The roles. NoRole is for inputs of other ops, and for numbers that become shapes. Some roles occur only in sites.
 const (
 	NoRole         Role = iota
 	RoleTokens          // a row for each token

@@ -183,7 +183,7 @@ func cosWide(s Site, cos int) bool {
 	return s.lastDim(cos) == Read[RotaryEmbedding](s.Attributes).RotaryDim
 }
 
-// rotaryPartial reports whether some channels may not be rotated.
+// rotaryPartial reports whether some channels may stay unrotated.
 func rotaryPartial(s Site) bool { return s.lastDim(0) != Read[RotaryEmbedding](s.Attributes).RotaryDim }
 
 // rotarySupports errs unless the tables, inputs cos and cos+1, have one width.
