@@ -7,11 +7,10 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
+	"github.com/mojo-patch/mojo-patch/internal/progress"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
@@ -200,21 +199,8 @@ func (a *app) progress(what string) (step func(done, total int), end func()) {
 	if a.quiet || !isTerminal(a.err) {
 		return func(int, int) {}, func() {}
 	}
-	var bar *progressbar.ProgressBar
-	step = func(done, total int) {
-		if bar == nil {
-			bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(raw(a.err)),
-				progressbar.OptionSetDescription(what), progressbar.OptionShowCount(), progressbar.OptionSetWidth(30),
-				progressbar.OptionThrottle(50*time.Millisecond), progressbar.OptionClearOnFinish())
-		}
-		bar.Set(done)
-	}
-	end = func() {
-		if bar != nil {
-			bar.Clear()
-		}
-	}
-	return step, end
+	bar := progress.New(raw(a.err), what)
+	return bar.Set, bar.Clear
 }
 
 // read reads a model with the options of the flags.

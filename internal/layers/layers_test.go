@@ -30,6 +30,7 @@ var rooms = []room{
 	{"internal/regular", []string{}},
 	{"internal/mmap", []string{"internal/regular"}},
 	{"internal/mutants", []string{}},
+	{"internal/progress", []string{}},
 	{"internal/prose", []string{}},
 	{"internal/vet", []string{}},
 	{"docs/schemas", []string{}},
