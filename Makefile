@@ -13,9 +13,9 @@ BIN := $(BUILD)/mojo-patch
 SO := $(if $(filter Darwin,$(shell uname -s)),dylib,so)
 LIBRARY := $(BUILD)/libmojo_ops.$(SO)
 KERNELS := $(BUILD)/kernels/libmojo_ops.$(SO)
-# The version that the wheel has, too. Without Python, the commit.
+# The version that the wheel has, too: CHANGELOG.md's. Without Python, the commit.
 VERSION := $(shell $(PYTHON) python/backend.py --version 2>/dev/null || \
-	git describe --tags --always --dirty 2>/dev/null || echo dev)
+	git describe --always --dirty 2>/dev/null || echo dev)
 # The program and the tests are compiled with the same flags, so that what both need is compiled once.
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath)
 GO_FILES := go.mod go.sum $(shell find cmd fused golden internal llm onnx ort patterns reference rewrite \

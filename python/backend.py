@@ -8,7 +8,7 @@ usage: python/backend.py OUT --program FILE --library FILE --licences FILE [--pl
 A wheel is a zip file with a list of its contents. The same files give the same bytes: names are sorted, and times are
 $SOURCE_DATE_EPOCH or the start of 1980. The program lies in the wheel's scripts, as those of ruff and uv do, so that
 it starts without Python; the module finds it there. Nothing in a wheel depends on the version of Python.
-The version is `git describe` in the form of PEP 440, or $MOJO_PATCH_VERSION.
+The version is the first one of CHANGELOG.md, with the commit if that is not the released one, or $MOJO_PATCH_VERSION.
 """
 
 import base64
@@ -59,23 +59,39 @@ Requires-Python: >=3.8
 {readme}"""
 
 
-def pep440(described):
-    """Turns what `git describe --tags --always --long --dirty` prints into a version.
+def changelog():
+    """Returns the first version of CHANGELOG.md, the date of its release or None, and its text."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = list(re.finditer(r"^## (.*)$", text, re.M))
+    first = re.fullmatch(r"(\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?) \((unreleased|\d{4}-\d\d-\d\d)\)",
+                         headings[0].group(1) if headings else "")
+    if not first:
+        raise ValueError("CHANGELOG.md: the first heading is not a version and a date, such as"
+                         " '## 1.2.0 (2026-12-31)' or '## 1.2.0 (unreleased)'")
+    end = headings[1].start() if len(headings) > 1 else len(text)
+    date = None if first.group(2) == "unreleased" else first.group(2)
+    return first.group(1), date, text[headings[0].end():end].strip() + "\n"
 
-    v1.2.0-0-gabc1234 -> 1.2.0, v1.2.0-3-gabc1234-dirty -> 1.2.0.post3+gabc1234.dirty, abc1234 -> 0.0.0+gabc1234
+
+def pep440(number, date, commits, described):
+    """Returns the version of a commit in the form of PEP 440.
+
+    number and date are CHANGELOG.md's, commits counts the commits since its last change, and described is the output of
+    `git describe --always --dirty` without tags:
+    1.2.0 with a date, 0, abc1234 -> 1.2.0 and 3, abc1234-dirty -> 1.2.0.post3+gabc1234.dirty
+    1.2.0 without a date, any, abc1234 -> 1.2.0.dev0+gabc1234
     """
-    clean = re.sub("-dirty$", "", described)
-    tagged = re.fullmatch(r"v?(\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?)-(\d+)-g([0-9a-f]+)", clean)
-    if tagged:
-        release, commits, commit = tagged.groups()
-    elif re.fullmatch(r"[0-9a-f]{7,40}", clean):
-        release, commits, commit = "0.0.0", "", clean
-    else:
-        raise ValueError(f"git describe gives {described!r}: the tag is no version, as v1.2.0 is one")
-    if commits == "0" and clean == described:
-        return release
-    post = f".post{commits}" if commits not in ("", "0") else ""
-    return f"{release}{post}+g{commit}{'' if clean == described else '.dirty'}"
+    local = "+g" + described.replace("-", ".")
+    if not date:
+        return number + ".dev0" + local
+    if commits == 0 and not described.endswith("-dirty"):
+        return number
+    return number + (f".post{commits}" if commits else "") + local
+
+
+def git(*arguments):
+    return subprocess.check_output(("git",) + arguments, cwd=str(ROOT), stderr=subprocess.DEVNULL,
+                                   universal_newlines=True).strip()
 
 
 @functools.lru_cache  # functools.cache is newer than Python 3.8
@@ -86,12 +102,13 @@ def version():
     about = ROOT / "PKG-INFO"  # of an unpacked sdist
     if about.exists():
         return re.search("^Version: (.*)$", about.read_text(encoding="utf-8"), re.M).group(1)
+    number, date, _ = changelog()
     try:
-        return pep440(subprocess.check_output(
-            ["git", "describe", "--tags", "--always", "--long", "--dirty"], cwd=str(ROOT), stderr=subprocess.DEVNULL,
-            universal_newlines=True).strip())
-    except (OSError, subprocess.CalledProcessError):
-        return "0.0.0"  # sources of neither a clone nor an sdist
+        changed = git("log", "-1", "--format=%H", "--", "CHANGELOG.md")
+        return pep440(number, date, int(git("rev-list", "--count", changed + "..HEAD")),
+                      git("describe", "--always", "--dirty", "--exclude=*"))
+    except (OSError, subprocess.CalledProcessError):  # sources of neither a clone nor an sdist
+        return number if date else number + ".dev0"
 
 
 def metadata(name, summary, licences, more=""):

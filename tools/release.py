@@ -3,6 +3,8 @@
 
 usage: tools/release.py OUT BUILT PLATFORM...
 
+The release notes are the first section of CHANGELOG.md, which also has the version (docs/versions.md).
+
 BUILT/PLATFORM holds mojo-patch and the kernel library, or for linux-x86_64-cuda the library of CUDA kernels alone.
 The same inputs give the same bytes: files are sorted, owners and times are fixed ($SOURCE_DATE_EPOCH, or the time of
 the last commit).
@@ -112,6 +114,8 @@ def main(out, built, *platforms):
         ["git", "log", "-1", "--format=%ct"], cwd=str(ROOT)))
     os.environ["SOURCE_DATE_EPOCH"] = str(at)
     version = backend.version()
+    number, date, notes = backend.changelog()
+    (out / "RELEASE-NOTES.md").write_text(f"# mojo-patch {version}\n\n{notes}", encoding="utf-8")
     cuda = [p for p in platforms if p.endswith("-cuda")]
     whole = [p for p in platforms if p not in cuda]
     bom = out / f"mojo-patch-{version}.cdx.json"
@@ -133,6 +137,8 @@ def main(out, built, *platforms):
     sums = "".join(f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in sorted(out.iterdir()))
     (out / "SHA256SUMS").write_text(sums)
     print(sums, end="")
+    print(f"{out}: mojo-patch {version}" + ("" if version == number and date else
+          f", not a release: a clean checkout of the commit that dates {number} in CHANGELOG.md is one"))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -175,18 +176,54 @@ class Sdist(unittest.TestCase):
 class Version(unittest.TestCase):
     def test_pep440(self):
         pep440 = load_backend().pep440
-        for described, want in {
-            "v1.2.0-0-gabc1234": "1.2.0",
-            "v1.2.0-0-gabc1234-dirty": "1.2.0+gabc1234.dirty",
-            "v1.2.0-3-gabc1234": "1.2.0.post3+gabc1234",
-            "v1.2.0-3-gabc1234-dirty": "1.2.0.post3+gabc1234.dirty",
-            "v2.0.0rc1-0-gabc1234": "2.0.0rc1",
-            "abc1234": "0.0.0+gabc1234",
-            "abc1234-dirty": "0.0.0+gabc1234.dirty",
+        for given, want in {
+            ("1.2.0", "2026-12-31", 0, "abc1234"): "1.2.0",
+            ("1.2.0", "2026-12-31", 0, "abc1234-dirty"): "1.2.0+gabc1234.dirty",
+            ("1.2.0", "2026-12-31", 3, "abc1234"): "1.2.0.post3+gabc1234",
+            ("1.2.0", "2026-12-31", 3, "abc1234-dirty"): "1.2.0.post3+gabc1234.dirty",
+            ("2.0.0rc1", "2026-12-31", 0, "abc1234"): "2.0.0rc1",
+            ("1.2.0", None, 0, "abc1234"): "1.2.0.dev0+gabc1234",
+            ("1.2.0", None, 3, "abc1234-dirty"): "1.2.0.dev0+gabc1234.dirty",
         }.items():
-            self.assertEqual(pep440(described), want)
-        with self.assertRaises(ValueError):
-            pep440("nightly-3-gabc1234")
+            self.assertEqual(pep440(*given), want)
+
+    def test_of_commits(self):
+        with tempfile.TemporaryDirectory() as name:
+            root = pathlib.Path(name)
+            shutil.copytree(ROOT / "python", root / "python", ignore=shutil.ignore_patterns("tests", "__pycache__"))
+            environment = {k: v for k, v in os.environ.items() if k != "MOJO_PATCH_VERSION"}
+
+            def version():
+                command = (sys.executable, root / "python" / "backend.py", "--version")
+                return run(*command, env={**environment, "PYTHONDONTWRITEBYTECODE": "1"}).strip()
+
+            def commit(file, text):
+                (root / file).write_text(text, encoding="utf-8")
+                run("git", "add", "-A", cwd=root)
+                run("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", file, cwd=root)
+                return run("git", "rev-parse", "--short", "HEAD", cwd=root).strip()
+
+            old = "\n\n## 0.9.0 (2026-01-01)\nOld.\n"
+            (root / "CHANGELOG.md").write_text("# Changelog\n\n## 1.0.0 (unreleased)\n\nNew." + old, encoding="utf-8")
+            self.assertEqual(version(), "1.0.0.dev0")  # sources without git
+            run("git", "init", "-q", cwd=root)
+            at = commit("code", "1")
+            self.assertEqual(version(), f"1.0.0.dev0+g{at}")
+            commit("CHANGELOG.md", "# Changelog\n\n## 1.0.0 (2026-12-31)\n\nNew." + old)
+            self.assertEqual(version(), "1.0.0")
+            (root / "code").write_text("2", encoding="utf-8")
+            self.assertRegex(version(), r"^1\.0\.0\+g[0-9a-f]+\.dirty$")
+            at = commit("code", "2")
+            self.assertEqual(version(), f"1.0.0.post1+g{at}")
+            commit("CHANGELOG.md", "# Changelog\n\n## Unreleased\n")
+            with self.assertRaisesRegex(AssertionError, "the first heading is not a version and a date"):
+                version()
+
+    def test_changelog(self):
+        number, _, notes = load_backend().changelog()
+        self.assertRegex(number, r"^\d+\.\d+\.\d+")
+        self.assertNotIn("\n## ", notes)
+        self.assertGreater(len(notes), 100)
 
 
 if __name__ == "__main__":
