@@ -204,6 +204,12 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 		"make OUT.data a hard link to the input's data file instead of a copy, if both would have the same bytes")
 	completeFile(c, "output", "onnx")
 	completeFile(c, "golden", "npz")
+	headings(c, "output for target dtype backend golden html dry-run require json",
+		"Decoders: last-logits cache past-length mla-cache merge-products free extend-masks",
+		"Targets: shape accuracy-level runs-on", "Weights: quantized activations external-data-over link-weights",
+		safeHeading, "Sites: only skip node site include patterns learn inline plan force",
+		"Checks: verify check-kernels crosscheck evaluator keep-failed",
+		"Trouble: assume-available allow-missing-weights", pathsHeading)
 	a.jsonFlag(c, "report")
 	return c
 }

@@ -115,6 +115,10 @@ kernels that exist for it, and exits with 4.
 	c.Flags().BoolVar(&f.strict, "strict", false,
 		"exit with 1 if a node is not on the provider, or with --ranges if a value overflows float16")
 	f.ranges.flags(c)
+	headings(c, "provider html strict json",
+		"Ranges: ranges inputs dim seed prompt text tokens tokenizer max-memory",
+		"Runtime: backend provider-option provider-library provider-device provider-only kernels optimize "+
+			"threads evaluator", pathsHeading)
 	a.jsonFlag(c, "audit", "audit-ranges")
 	return c
 }

@@ -68,6 +68,9 @@ have run (CUDA_LAUNCH_BLOCKING=1), so the sum exceeds the time of a run.`,
 	c.Flags().BoolVar(&f.graph, "cuda-graph", false,
 		"record a run as a CUDA graph and replay it; with --bind and --fixed")
 	c.Flags().BoolVar(&f.profile, "profile", false, "time the nodes instead of the runs")
+	headings(c, "runs warmup dim inputs provider threads bind profile json", "Inputs: seed fixed",
+		"Runtime: backend cuda-graph provider-option provider-library provider-device provider-only kernels "+
+			"optimize evaluator", pathsHeading)
 	a.jsonFlag(c, "bench")
 	return c
 }

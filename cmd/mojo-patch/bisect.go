@@ -94,6 +94,12 @@ It exits with 3 if all sites together pass.`,
 	completeFile(c, "golden", "npz")
 	completeValues(c, "crash", func() []string { return []string{crashFails, crashUnknown} }, false)
 	c.MarkFlagsMutuallyExclusive("check", "golden")
+	headings(c, "output golden check plan state extract provider json",
+		"Search: passing cases repeat timeout crash work force", inputsHeading, boundsHeading,
+		"Patching: target shape accuracy-level runs-on dtype last-logits html", safeHeading,
+		"Sites: only skip node site include patterns inline verify check-kernels assume-available",
+		"Runtime: backend provider-option provider-library provider-device provider-only kernels optimize "+
+			"threads evaluator", pathsHeading)
 	a.jsonFlag(c, "bisect")
 	return c
 }

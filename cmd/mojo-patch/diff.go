@@ -101,6 +101,10 @@ quantize their activations as they run.
 	f.layersFlags.flags(c)
 	f.page.flags(c)
 	f.criteria.flags(c)
+	headings(c, "golden inputs dim cases hard html layers provider json", "Inputs: seed ignore-padding",
+		boundsHeading, "Layers: max-memory router-ties sensitivity",
+		"Runtime: left right backend provider-option provider-library provider-device provider-only kernels "+
+			"optimize threads evaluator", pathsHeading)
 	a.jsonFlag(c, "diff")
 	return c
 }

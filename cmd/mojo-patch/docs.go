@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // newDocs prints docs/cli.md; `make docs` writes it.
@@ -39,8 +40,10 @@ func document(w io.Writer, c *cobra.Command) {
 	if c.Example != "" {
 		fmt.Fprintf(w, "Examples:\n\n```\n%s\n```\n\n", dedent(c.Example))
 	}
-	if flags := c.NonInheritedFlags(); flags.HasAvailableFlags() {
-		fmt.Fprintf(w, "Flags:\n\n```\n%s```\n\n", flags.FlagUsages())
+	for _, g := range flagGroups(c) {
+		if g.flags.HasAvailableFlags() {
+			fmt.Fprintf(w, "| %s | |\n| --- | --- |\n%s\n", g.title, flagRows(g.flags))
+		}
 	}
 	if names := strings.Fields(c.Annotations[schemasOf]); len(names) > 0 {
 		for i, name := range names {
@@ -51,6 +54,17 @@ func document(w io.Writer, c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		document(w, sub)
 	}
+}
+
+// flagRows returns the flags as rows of a table: the flag with the type of its value, and its description.
+func flagRows(flags *pflag.FlagSet) string {
+	var b strings.Builder
+	escape := strings.NewReplacer("|", "\\|", "<", "\\<")
+	for line := range strings.Lines(flags.FlagUsages()) {
+		flag, text, _ := strings.Cut(strings.TrimSpace(line), "   ")
+		fmt.Fprintf(&b, "| `%s` | %s |\n", flag, escape.Replace(strings.TrimSpace(text)))
+	}
+	return b.String()
 }
 
 func dedent(s string) string {

@@ -85,6 +85,8 @@ The files of --patterns are copied to DIR/patterns.`,
 	}
 	c.MarkFlagsMutuallyExclusive("node", "block", "site")
 	c.MarkFlagsMutuallyExclusive("golden", "inputs")
+	headings(c, "output node block site from to golden json", "Sites: patterns inline",
+		"Inputs: cases inputs dim seed", runtimeHeading, pathsHeading)
 	a.jsonFlag(c, "extract")
 	return c
 }

@@ -59,6 +59,12 @@ within --near-tie comes from rounding, and is shown as such; any other exits wit
 		},
 	}
 	f.flags(c)
+	headings(c, "prompt chat tokenizer max-tokens temperature top-p provider threads compare json",
+		"Prompts: prompt-file ids system template",
+		"Sampling: top-k min-p repetition-penalty frequency-penalty presence-penalty seed",
+		"Ends: stop stop-token ignore-eos max-context", "Comparisons: follow golden max-kl near-tie margins",
+		"Runtime: backend cuda-graph prefill-chunk provider-option provider-library provider-device "+
+			"provider-only kernels optimize evaluator", pathsHeading)
 	a.jsonFlag(c, "generate", "generate-compare")
 	return c
 }

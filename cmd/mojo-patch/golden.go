@@ -57,6 +57,7 @@ with them.`,
 	completeFile(c, "output", "npz")
 	c.Flags().IntVar(&f.count, "cases", 1, "number of random cases")
 	c.Flags().BoolVar(&f.force, "force", false, "replace an existing .npz file")
+	headings(c, "output cases force json", inputsHeading, runtimeHeading, pathsHeading)
 	a.jsonFlag(c, "run")
 	return c
 }

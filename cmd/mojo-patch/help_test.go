@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // TestHelp demands a description and an example for every command, and that docs/cli.md matches the commands.
@@ -43,5 +44,41 @@ func TestTable(t *testing.T) {
 	want := "  name    count\n  à           7  x\n  longer  12345\n"
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+}
+
+// TestHeadings demands a heading for each flag of a command with more than 12, and that headings name existing flags
+// once.
+func TestHeadings(t *testing.T) {
+	for _, c := range leaves(newRoot(&app{})) {
+		want, got := map[string]bool{}, map[string]bool{}
+		c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) { want[f.Name] = f.Name != "help" && !f.Hidden })
+		delete(want, "help")
+		for _, line := range strings.Split(c.Annotations[headingsOf], "\n") {
+			if _, names, ok := strings.Cut(line, ": "); ok {
+				line = names
+			}
+			for _, name := range strings.Fields(line) {
+				if got[name] || !want[name] {
+					t.Errorf("%s: the headings name --%s twice, or it is not a flag", c.CommandPath(), name)
+				}
+				got[name] = true
+			}
+		}
+		if len(want) <= 12 && len(got) == 0 {
+			continue
+		}
+		for name := range want {
+			if !got[name] {
+				t.Errorf("%s: --%s has no heading", c.CommandPath(), name)
+			}
+		}
+	}
+}
+
+func TestWrapped(t *testing.T) {
+	got := wrapped("one two three\nfour five\n\n  a table   stays\nsix", 9)
+	if want := "one two\nthree\nfour five\n\n  a table   stays\nsix"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -56,6 +56,9 @@ unchanged. The plan holds the SHA-256 of the model file, and the versions of too
 	f.flags(c)
 	c.Flags().StringVarP(&out, "output", "o", "", "write a plan to this file, for apply --plan")
 	completeFile(c, "output", "json")
+	headings(c, "output for target dtype backend html only require json", "Decoders: last-logits",
+		"Targets: shape accuracy-level runs-on", safeHeading, "Sites: skip node site include patterns inline",
+		"Checks: verify check-kernels", "Trouble: assume-available allow-missing-weights", pathsHeading)
 	a.jsonFlag(c, "report")
 	return c
 }

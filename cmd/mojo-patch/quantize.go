@@ -120,6 +120,9 @@ overflows in float16. --golden then compares with the converted model.`,
 	completeValues(c, "head", choices, false)
 	completeValues(c, "experts", choices, false)
 	completeValues(c, "activations", func() []string { return activationKinds }, false)
+	headings(c, "output format experts head only skip golden json",
+		"Weights: keep-above merge-products external-data-over", "Numbers: activations dtype", safeHeading,
+		"Checks: evaluator max-kl min-top1", pathsHeading)
 	a.jsonFlag(c, "quantize")
 	return c
 }

@@ -94,6 +94,8 @@ culprit; 4 onnxruntime, the kernel library or the kernels of a device are missin
 		PersistentPreRunE: noStdout,
 	}
 	root.SetFlagErrorFunc(unknownFlag)
+	root.SetHelpFunc(help)
+	root.SetUsageFunc(usage)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetVersionTemplate("mojo-patch {{.Version}}\n")
 	flags := root.PersistentFlags()

@@ -70,6 +70,9 @@ bytes that each reads and writes and the floating-point operations of its defini
 	completeFile(c, "outputs", "npz")
 	c.Flags().IntVar(&f.repeat, "repeat", 1, "run each case this many times and report the median time")
 	f.modeFlags.flags(c)
+	headings(c, "outputs inputs dim provider threads json", "Modes: mode repeat at feed", "Inputs: seed",
+		"Runtime: backend provider-option provider-library provider-device provider-only kernels optimize "+
+			"evaluator", pathsHeading)
 	a.jsonFlag(c, "run", "run-mode")
 	return c
 }

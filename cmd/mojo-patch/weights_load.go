@@ -107,6 +107,9 @@ does, so that nothing overflows. It needs disk space for the float32 model besid
 	completeFile(c, "from", "gguf", "safetensors", "json")
 	completeFile(c, "map", "json")
 	completeValues(c, "dtype-provider", func() []string { return []string{"cpu", "cuda"} }, true)
+	headings(c, "output from map keep-quantized dtype json",
+		"Weights: keep replace activations merge-products external-data-over", safeHeading,
+		"Paths: onnxruntime kernels-lib dtype-provider")
 	a.jsonFlag(c, "weights-load")
 	return c
 }

@@ -37,7 +37,7 @@ var rules = []rule{
 	{phrase(`where (it|they|none|there|that|this|one|no|its|an?|the)\b`), `"if" or "when", unless a place is meant`},
 	{phrase(`(of those|those of|that of|of its own|of their own|the ones? of)\b`), "repeat the noun"},
 	{phrase(`(none|nobody|somebody)\b`), "name the subject"},
-	{phrase(`stands?( |\.|,|:|$)`), `"is" or "is in"`},
+	{phrase(`stands?( [^f]|\.|,|:|$)`), `"is" or "is in"`},
 	{phrase(`gives?\b`), `"returns", or another verb`},
 	{phrase(`(is|are|was|were|be) no [a-z]+`), `"is not a"`},
 	{phrase(`[a-z]+ alone\b`), `"only"`},
