@@ -82,13 +82,13 @@ MOJO_INLINE F32 ToFloats(I32 v) {
 #endif
 }
 
-// Stored are packed codes, Ready are unpacked ones. Get makes the vectors of four columns.
+// Stored are packed codes, Ready are unpacked ones of any kind. Get makes the vectors of four columns.
 template <Code kKind, bool kShorts>
 struct Stored {
   const uint8_t* codes;
   MOJO_INLINE void Get(int slab, int h, int j, U32* to) const { UnpackWords<kKind, kShorts>(codes, slab, h, j, to); }
 };
-template <Code kKind, bool kShorts>
+template <bool kShorts>
 struct Ready {
   U32 words[kParts][4][kSlabs][kWords<kShorts>];
   MOJO_INLINE void Get(int slab, int h, int j, U32* to) const {
@@ -146,12 +146,21 @@ MOJO_INLINE void SumPairsInPlace(const Stored<Code::kInt4, kShorts>& codes, int 
   for (int s = 0; s < kWide; ++s) sum[s][0] += (by16[s] >> 4) + (by256[s] >> 8);
 }
 
+// Room returns how many products of two codes and two numbers of 8 bits AVX2 adds in 16 bits: 8 * 2 * 15 * 127 and
+// 4 * 2 * 24 * 127 fit. It is 0 if products are added in 32 bits, so that the kinds of codes share the loops.
+template <Code kKind, bool kShorts, int kBlocks>
+constexpr int Room() {
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+  return kShorts ? 0 : kKind == Code::kInt4 && kBlocks == 1 ? 8 : 4;
+#else
+  return 0;
+#endif
+}
+
 // SumBytes does the same for 8-bit activations.
-template <Code kKind, int kBlocks, int kRows, class Codes>
+template <int kRoom, int kBlocks, int kRows, class Codes>
 MOJO_INLINE void SumBytes(const Codes& codes, int slab, int b, const char* tile, I32 (*sum)[kRows]) {
 #if defined(__AVX2__) && !defined(__AVX512VNNI__)
-  // So many products of two codes and two numbers fit into 16 bits: 8 * 2 * 15 * 127, 4 * 2 * 24 * 127.
-  constexpr int kRoom = kKind == Code::kInt4 && kBlocks == 1 ? 8 : 4;
   __m256i pairs[kWide][kRows];
 #endif
 #pragma GCC unroll 4
@@ -190,7 +199,7 @@ MOJO_INLINE void SumBytes(const Codes& codes, int slab, int b, const char* tile,
 
 // AddBlock adds to y, the sums of kRows rows, the products of kWide slabs with one block of columns. factors has one
 // row for each block of weights.
-template <Code kKind, bool kShorts, int kBlocks, int kRows, class Codes>
+template <int kRoom, bool kShorts, int kBlocks, int kRows, class Codes>
 MOJO_INLINE void AddBlock(const Codes& codes, int slab, const Factors (*factors)[kSlabs], bool offset, const char* tile,
                           F32 (*y)[kRows]) {
   const char* numbers = tile + kRows * kCodeBlock * (kShorts ? 2 : 1);
@@ -204,7 +213,7 @@ MOJO_INLINE void AddBlock(const Codes& codes, int slab, const Factors (*factors)
       for (int s = 0; s < kWide; ++s) sum[s][r] = begin;
     }
     if constexpr (!kShorts) {
-      SumBytes<kKind, kBlocks, kRows>(codes, slab, b, tile, sum);
+      SumBytes<kRoom, kBlocks, kRows>(codes, slab, b, tile, sum);
     } else if constexpr (kRows == 1 && SameType<Codes, Stored<Code::kInt4, true>>) {
       SumPairsInPlace<kBlocks>(codes, slab, b, tile, sum);
     } else {
@@ -275,7 +284,8 @@ void MultiplyStored(const QuantizedWeights& w, size_t panel, const char* tile, f
       for (size_t i = 0; i < count; ++i, at += kRows * TileBytes(kShorts, kBlocks)) {
         const Stored<kKind, kShorts> block{codes + (first + i) * CodeBytes(kKind)};
         if (slab == 0) Prefetch(block.codes, CodeBytes(kKind));
-        AddBlock<kKind, kShorts, kBlocks, kRows>(block, slab, factors + i * kBlocks, offset, at, rows.sum);
+        AddBlock<Room<kKind, kShorts, kBlocks>(), kShorts, kBlocks, kRows>(block, slab, factors + i * kBlocks, offset,
+                                                                           at, rows.sum);
       }
       rows.AddTo(y, slab);
     }
@@ -283,25 +293,25 @@ void MultiplyStored(const QuantizedWeights& w, size_t panel, const char* tile, f
 }
 
 // Unpacked is some blocks of a panel.
-template <Code kKind, bool kShorts, int kBlocks>
+template <bool kShorts, int kBlocks>
 struct Unpacked {
-  Ready<kKind, kShorts> codes[kUnpackBlocks];
+  Ready<kShorts> codes[kUnpackBlocks];
   Factors factors[kUnpackBlocks * kBlocks][kSlabs];
 };
 
 // MultiplyUnpacked adds the products of kRows rows with some blocks to y. Meanwhile it prefetches the codes of as many
-// blocks at next, if that is not null.
-template <Code kKind, bool kShorts, int kBlocks, int kRows>
-void MultiplyUnpacked(const Unpacked<kKind, kShorts, kBlocks>& w, size_t blocks, bool offset, const char* tile,
-                      const uint8_t* next, float* y) {
+// blocks of code_bytes at next, if that is not null.
+template <int kRoom, bool kShorts, int kBlocks, int kRows>
+void MultiplyUnpacked(const Unpacked<kShorts, kBlocks>& w, size_t blocks, bool offset, const char* tile,
+                      const uint8_t* next, size_t code_bytes, float* y) {
   for (int slab = 0; slab < kSlabs; slab += kWide) {
     Rows<kRows> rows;
     const char* at = tile;
     for (size_t i = 0; i < blocks; ++i, at += kRows * TileBytes(kShorts, kBlocks)) {
-      for (size_t b = 0; next != nullptr && slab == 0 && b < CodeBytes(kKind); b += 64) {
-        __builtin_prefetch(next + i * CodeBytes(kKind) + b, 0, 2);
+      for (size_t b = 0; next != nullptr && slab == 0 && b < code_bytes; b += 64) {
+        __builtin_prefetch(next + i * code_bytes + b, 0, 2);
       }
-      AddBlock<kKind, kShorts, kBlocks, kRows>(w.codes[i], slab, w.factors + i * kBlocks, offset, at, rows.sum);
+      AddBlock<kRoom, kShorts, kBlocks, kRows>(w.codes[i], slab, w.factors + i * kBlocks, offset, at, rows.sum);
     }
     rows.AddTo(y, slab);
   }
@@ -313,7 +323,7 @@ void MultiplyMany(const MultiplyArgs& args, size_t panel, float* y) {
   const QuantizedWeights& w = *args.weights;
   const size_t blocks = w.k / kCodeBlock, bytes = TileBytes(kShorts, kBlocks);
   const bool offset = HasOffset(w);
-  Unpacked<kKind, kShorts, kBlocks> unpacked;
+  Unpacked<kShorts, kBlocks> unpacked;
   for (size_t i = 0; i < (args.end_row - args.first_row) * kPanel; ++i) y[i] = 0;
   for (size_t first = 0; first < blocks; first += kUnpackBlocks) {
     const size_t count = blocks - first < kUnpackBlocks ? blocks - first : kUnpackBlocks;
@@ -337,7 +347,8 @@ void MultiplyMany(const MultiplyArgs& args, size_t panel, float* y) {
       const char* x = static_cast<const char*>(args.x) + (row * blocks + first * tile) * bytes;
       float* to = y + (row - args.first_row) * kPanel;
       WithTile<kBlocks>(tile, [&](auto rows) MOJO_LAMBDA {
-        MultiplyUnpacked<kKind, kShorts, kBlocks, decltype(rows)::value>(unpacked, count, offset, x, next, to);
+        MultiplyUnpacked<Room<kKind, kShorts, kBlocks>(), kShorts, kBlocks, decltype(rows)::value>(
+            unpacked, count, offset, x, next, CodeBytes(kKind), to);
       });
       row += tile;
     }
