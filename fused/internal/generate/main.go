@@ -63,15 +63,9 @@ func run(root string, check bool) error {
 
 // generate returns the content that a file should have, given its present content.
 func generate(name string, now []byte) ([]byte, error) {
-	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, path.Base(name)+".tmpl", nil); err != nil {
-		return nil, err
-	}
-	if strings.HasSuffix(name, ".go") {
-		return format.Source(b.Bytes())
-	}
-	if name != "docs/kernels.md" {
-		return b.Bytes(), nil
+	part, err := generated(name)
+	if err != nil || name != "docs/kernels.md" {
+		return part, err
 	}
 	before, rest, begins := bytes.Cut(now, []byte(partBegins))
 	_, after, ends := bytes.Cut(rest, []byte(partEnds))
@@ -79,5 +73,28 @@ func generate(name string, now []byte) ([]byte, error) {
 		return nil, fmt.Errorf("the lines %q and %q are missing", strings.TrimSpace(partBegins),
 			strings.TrimSpace(partEnds))
 	}
-	return slices.Concat(before, []byte(partBegins), b.Bytes(), []byte(partEnds), after), nil
+	return slices.Concat(before, []byte(partBegins), part, []byte(partEnds), after), nil
+}
+
+// parts has the results of generated, which depend on the catalogue only and take seconds.
+var parts = map[string][]byte{}
+
+// generated returns the generated part of a file.
+func generated(name string) ([]byte, error) {
+	if part, ok := parts[name]; ok {
+		return part, nil
+	}
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, path.Base(name)+".tmpl", nil); err != nil {
+		return nil, err
+	}
+	part := b.Bytes()
+	if strings.HasSuffix(name, ".go") {
+		var err error
+		if part, err = format.Source(part); err != nil {
+			return nil, err
+		}
+	}
+	parts[name] = part
+	return part, nil
 }
