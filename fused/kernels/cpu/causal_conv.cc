@@ -38,7 +38,7 @@ OrtStatus* CausalConvKernel::Compute(const Api& api, OrtKernelContext* context) 
                          n.W,
                          n.L,
                          attributes.silu};
-  return RunInTasks(api, context, run, args, n.B * n.C, (n.N + 1) * n.W);
+  return RunInTasks(api, context, run, args, n.B * n.C, n.N * n.W);
 }
 
 }  // namespace

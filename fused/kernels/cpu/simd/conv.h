@@ -39,23 +39,58 @@ struct ConvRow {
   }
 };
 
-// A step of one token takes a vector of channels at a time if the convolution is at most this wide.
-constexpr size_t kStepWidth = 8;
-
-// ConvStep is the step of one token for kLanes channels, in the same order of operations as ConvTokens.
+// Wide is count numbers as float32: read in place, or widened to room.
+MOJO_INLINE const float* Wide(const float* from, float*, size_t) { return from; }
 template <class T>
-MOJO_INLINE F32 ConvStep(const ConvRow<T>* rows) {
-  float x[kStepWidth][kLanes], w[kStepWidth][kLanes];
-  const size_t width = rows->width, skipped = rows->kept - (width - 1);
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    for (size_t j = 0; j < width; ++j) {
-      x[j][lane] = rows[lane].At(skipped + j);
-      w[j][lane] = One(rows[lane].weight + j);
+MOJO_INLINE const float* Wide(const T* from, float* room, size_t count) {
+  ForEachVector(count, [=](auto lanes, size_t i) MOJO_LAMBDA { Store(lanes, room + i, Load(lanes, from + i)); });
+  return room;
+}
+
+// ConvSteps is one token of count channels of a sequence, the rows from r on. It takes the numbers of each channel one
+// by one, because they are few and lie side by side, and the sums of kLanes channels together. The order of operations
+// is the same as in the loop over tokens.
+template <class T, size_t kWidth, size_t kKept>
+void ConvSteps(const ConvArgs& args, const Silu& silu, size_t r, size_t channel, size_t count) {
+  const T* const x = static_cast<const T*>(args.x) + r;
+  const T* const weight = static_cast<const T*>(args.weight) + channel * kWidth;
+  const T* const bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + channel;
+  const T* const past = static_cast<const T*>(args.past) + r * kKept;
+  T* const present = args.present == nullptr ? nullptr : static_cast<T*>(args.present) + r * kKept;
+  T* const y = static_cast<T*>(args.y) + r;
+  ForEachVector(count, [=](auto lanes, size_t first) MOJO_LAMBDA {
+    const size_t rows = Lanes(lanes);
+    float xs[kLanes], weight_room[kLanes * kWidth], past_room[kLanes * kKept], sums[kLanes];
+    Store(xs, Load(lanes, x + first));
+    const float* const weights = Wide(weight + first * kWidth, weight_room, rows * kWidth);
+    const float* const pasts = Wide(past + first * kKept, past_room, rows * kKept);
+    for (size_t row = 0; row < rows; ++row) {
+      float sum = 0;
+      for (size_t j = 0; j + 1 < kWidth; ++j) {
+        sum = Fma(weights[row * kWidth + j], pasts[row * kKept + (kKept + 1 - kWidth) + j], sum);
+      }
+      sums[row] = Fma(weights[row * kWidth + kWidth - 1], xs[row], sum);
     }
-  }
-  F32 sum{};
-  for (size_t j = 0; j < width; ++j) sum = Fma(Load(w[j]), Load(x[j]), sum);
-  return sum;
+    F32 z = Load(lanes, sums);
+    z = bias == nullptr ? z + 0.0f : z + Load(lanes, bias + first);
+    Store(lanes, y + first, args.silu ? silu(z) : z);
+    for (size_t row = 0; present != nullptr && row < rows; ++row) {
+      T kept[kKept];
+      for (size_t i = 0; i + 1 < kKept; ++i) kept[i] = past[(first + row) * kKept + i + 1];
+      kept[kKept - 1] = x[first + row];
+      for (size_t i = 0; i < kKept; ++i) present[(first + row) * kKept + i] = kept[i];
+    }
+  });
+}
+
+// PickConvSteps returns null for sizes that no model has.
+template <class T>
+auto PickConvSteps(size_t width, size_t kept) {
+  if (width == 3 && kept == 2) return ConvSteps<T, 3, 2>;
+  if (width == 3 && kept == 3) return ConvSteps<T, 3, 3>;
+  if (width == 4 && kept == 3) return ConvSteps<T, 4, 3>;
+  if (width == 4 && kept == 4) return ConvSteps<T, 4, 4>;
+  return static_cast<decltype(&ConvSteps<T, 4, 4>)>(nullptr);
 }
 
 template <class T>
@@ -78,19 +113,13 @@ void Conv(const ConvArgs& args, size_t begin, size_t end) {
   T* const y = static_cast<T*>(args.y);
   T* const present = static_cast<T*>(args.present);
   size_t r = begin;
-  if (args.tokens == 1 && args.width <= kStepWidth) {
-    for (; r + kLanes <= end; r += kLanes) {
-      ConvRow<T> rows[kLanes];
-      float biases[kLanes];
-      for (size_t lane = 0; lane < kLanes; ++lane) {
-        rows[lane] = row(r + lane);
-        biases[lane] = bias(r + lane);
-      }
-      const F32 z = ConvStep(rows) + Load(biases);
-      Store(y + r, args.silu ? silu(z) : z);
-      for (size_t lane = 0; present != nullptr && lane < kLanes; ++lane) {
-        rows[lane].Keep(present + (r + lane) * args.kept);
-      }
+  const auto steps = PickConvSteps<T>(args.width, args.kept);
+  if (args.tokens == 1 && args.past != nullptr && steps != nullptr) {
+    while (r < end) {
+      const size_t channel = r % args.channels;
+      const size_t count = end - r < args.channels - channel ? end - r : args.channels - channel;
+      steps(args, silu, r, channel, count);
+      r += count;
     }
   }
   for (; r < end; ++r) {

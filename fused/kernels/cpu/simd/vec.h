@@ -66,6 +66,15 @@ MOJO_INLINE F32 Fma(F32 a, F32 b, F32 c) {
 #endif
 }
 
+// Fma of single numbers has the bits of a lane.
+MOJO_INLINE float Fma(float a, float b, float c) {
+#if defined(__AVX2__) || defined(__aarch64__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 // AtMost is v limited from above, AtLeast from below; a NaN in v stays.
 MOJO_INLINE F32 AtMost(F32 v, F32 bound) {
 #if defined(__AVX512F__)
@@ -253,6 +262,8 @@ struct Whole {};
 struct Part {
   size_t count;
 };
+MOJO_INLINE size_t Lanes(Whole) { return kLanes; }
+MOJO_INLINE size_t Lanes(Part part) { return part.count; }
 
 template <class T>
 MOJO_INLINE F32 Load(Whole, const T* p) {
