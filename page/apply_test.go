@@ -68,7 +68,7 @@ func TestOverflow(t *testing.T) {
 	mean := b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1})
 	root := b.Op("Sqrt", b.Op("Add", mean, half(b.Floats([]int64{}, 1e-5))))
 	b.Output(b.Op("Mul", b.Op("Div", x, root), half(b.Floats([]int64{8}, 1, 2, 3, 4, 5, 6, 7, 8))))
-	if text := pageOf(t, b.Model); !strings.Contains(text, "These inputs showed it: huge, outlier.") {
+	if text := pageOf(t, b.Model); !strings.Contains(text, "They differed on these inputs: huge, outlier.") {
 		t.Error("the page does not say that the nodes overflow")
 	}
 }
@@ -82,10 +82,10 @@ func TestShown(t *testing.T) {
 		texts         []string
 	}{
 		{"qwen3-dynamo-fp32", 390, 2000, false, []string{"qwen3-dynamo-fp32.onnx", "13 blocks of this model became",
-			"both ways agree", "215 → 51", "NormRotary × 4", "mojo.AddRMSNorm", "Nothing: every block"}},
+			"the results agree", "215 → 51", "NormRotary × 4", "mojo.AddRMSNorm", "None: every block"}},
 		{"near/moe-before-ts-fp32", 1280, 1400, true, []string{"2 blocks of this model", "1 site refused", "MoE",
-			"Why: differs from the matched nodes", "What helps: on hard inputs"}},
-		{"near/moe-absent-ts-fp32", 390, 1400, true, []string{"4 near misses", "Near misses", "What helps:"}},
+			"Why: differs from the matched nodes", "Hint: on hard inputs"}},
+		{"near/moe-absent-ts-fp32", 390, 1400, true, []string{"4 near misses", "Near misses", "Hint:"}},
 	} {
 		t.Run(filepath.Base(c.model), func(t *testing.T) {
 			t.Parallel()

@@ -152,7 +152,7 @@ func photographed(t *testing.T, path string, dark bool) {
 	}
 	all := img.Bounds().Dx() * img.Bounds().Dy()
 	if count[background] < all/2 || count[accent] < 100 || len(count) < 50 {
-		t.Errorf("%d pixels, %d of the background, %d of the accent, %d colours", all, count[background],
+		t.Errorf("%d pixels, %d of the background, %d of the accent, %d colors", all, count[background],
 			count[accent], len(count))
 	}
 }

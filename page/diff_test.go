@@ -85,8 +85,8 @@ func TestDiffShown(t *testing.T) {
 		marks         int
 	}{
 		{"telephone", wrong, 390, 2000, false, []string{"patched.onnx against qwen3-dynamo-fp32.onnx", "FAILED",
-			"The models part in layer 1 norm, at mul_201", "Mul against mojo.AddRMSNorm", "layer 1 mlp",
-			"its inputs are at most", "How far the model moves by itself", "0.0612 (0.02)"}, 9},
+			"The models diverge in layer 1 norm, at mul_201", "Mul against mojo.AddRMSNorm", "layer 1 mlp",
+			"the errors of its inputs are at most", "Sensitivity of the first model", "0.0612 (0.02)"}, 9},
 		{"desk", wrong, 1280, 1400, true, []string{"8 of 42", "0 of 1", "linear_13"}, 9},
 		{"experts", flipped, 390, 2400, true, []string{"1 of 80 tokens", "[3 4]", "[3 6]", "a tie"}, 9},
 	} {

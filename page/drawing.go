@@ -283,7 +283,7 @@ func (d *drawing) Lines() []string {
 		}
 		line := b.Label + " ← " + strings.Join(from, ", ")
 		if b.Kind == kindOutput {
-			line = "gives " + line
+			line = "output " + line
 		} else if b.Note != "" {
 			line += ", " + b.Note
 		}
