@@ -263,9 +263,9 @@ func (in *inliner) bind(f *Function, n *Node, sc *scope) (map[string]bound, erro
 		}
 		_, hasDefault := attrs[a.Name]
 		if ref := b.attr.RefName; ref != "" && hasDefault && in.root != nil && !in.root.hasDefault(ref) {
-			return nil, fmt.Errorf("function %s passes its attribute %q on to %q of %s, where it has a default "+
-				"value: the value depends on the call. "+
-				"Inline both functions or neither", in.root.describe(), ref, a.Name, f.describe())
+			return nil, fmt.Errorf("function %s passes its attribute %q on to %q of %s, which has a default "+
+				"value, so its value depends on the call; inline both functions or neither",
+				in.root.describe(), ref, a.Name, f.describe())
 		}
 		attrs[a.Name] = b
 	}

@@ -36,7 +36,7 @@ func findSkipNorms(g *match.View, _ site.Others) (sites []*site.Site, misses []*
 			}
 		case "EmbedLayerNormalization", "SkipGroupNorm", "GroupNorm":
 			misses = append(misses, &match.Miss{Pattern: "LayerNorm", Anchor: n, Reason: reason.New(reason.Other, n,
-				"%s stays: it is onnxruntime's own op, and there is no fused op for it", n.OpType)})
+				"%s stays: it is onnxruntime's own op, and no fused op replaces it", n.OpType)})
 		}
 	}
 	return sites, misses

@@ -30,13 +30,13 @@ func opMicrosoftMoE(c *call) []*Tensor {
 // experts. Gate and up may be one matrix or two.
 func opQMoE(c *call) []*Tensor {
 	if t := c.str("quant_type", "int"); t != "int" {
-		fail("experts of %s are not known here", t)
+		fail("experts of %s are not supported", t)
 	}
 	if c.arg(14) == nil && c.int("normalize_routing_weights", 0) == 0 {
 		fail("normalize_routing_weights is 0: onnxruntime's CPU provider normalizes all the same, CUDA's does not")
 	}
 	if c.int("weights_prepacked", 0) > 0 {
-		fail("the elements are in the order of a device's kernels, which is not known here")
+		fail("the weights are prepacked for the kernels of a device, which is not supported")
 	}
 	bits := c.int("expert_weight_bits", 4)
 	matrices := func(i, scales, zeros int, name string) *packed {
@@ -220,14 +220,14 @@ func (c *call) mixture() (k int, act expertActivation) {
 	name := c.str("activation_type", "relu")
 	k = int(c.int("k", 1))
 	if c.int("use_sparse_mixer", 0) != 0 {
-		fail("the sparse mixer is not known here")
+		fail("the sparse mixer is not supported")
 	}
 	if f := single[name]; f != nil {
 		return k, expertActivation{1, func(row []float64, i, _ int) float64 { return f(row[i]) }}
 	}
 	fusion := c.int("swiglu_fusion", 0)
 	if name != "swiglu" || fusion != 1 && fusion != 2 && c.arg(8) == nil {
-		fail("activation %q with a fusion of %d is not known here", name, fusion)
+		fail("activation %q with a fusion of %d is not supported", name, fusion)
 	}
 	return k, expertActivation{2, func(row []float64, i, inner int) float64 {
 		gate, up := row[2*i:], row[2*i+1:]

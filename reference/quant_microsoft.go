@@ -24,7 +24,7 @@ type packed struct {
 // check fails unless bits are supported and the tensors have as many elements as the rows need.
 func (p *packed) check() {
 	if p.bits != 2 && p.bits != 4 && p.bits != 8 {
-		fail("elements of %d bits are not known here", p.bits)
+		fail("elements of %d bits are not supported", p.bits)
 	}
 	if p.block < 1 || p.rows < 0 || p.cols < 1 {
 		fail("%d rows of %d elements in blocks of %d", p.rows, p.cols, p.block)
@@ -106,9 +106,9 @@ func opMatMulNBits(c *call) []*Tensor {
 	bias := c.arg(5)
 	switch {
 	case c.arg(4) != nil:
-		fail("g_idx is not known here")
+		fail("g_idx is not supported")
 	case c.int("weight_prepacked", 0) != 0:
-		fail("the elements are in the order of a device's kernels, which is not known here")
+		fail("the weights are prepacked for the kernels of a device, which is not supported")
 	case a.Rank() == 0 || a.Shape[a.Rank()-1] != k:
 		fail("the matrix has %d columns and A is %s", k, a)
 	case bias != nil && !slices.Equal(bias.Shape, []int{n}):
@@ -137,12 +137,12 @@ func opGatherBlockQuantized(c *call) []*Tensor {
 	axis, along := c.axis(c.int("quantize_axis", 1), len(shape)), c.axis(c.int("gather_axis", 0), len(shape))
 	bits, block, last := int(c.int("bits", 4)), int(c.int("block_size", 128)), len(shape)-1
 	if data.I == nil && data.Len() > 0 || zeros != nil && zeros.DataType != data.DataType {
-		fail("elements of %s are not known here", data.DataType)
+		fail("elements of %s are not supported", data.DataType)
 	}
 	element, middle := func(x *Tensor, row, i int) float64 { return float64(x.I[row*x.Shape[last]+i]) }, 0.0
 	if data.DataType == onnx.Uint8 {
 		if bits != 2 && bits != 4 && bits != 8 {
-			fail("elements of %d bits are not known here", bits)
+			fail("elements of %d bits are not supported", bits)
 		}
 		p := &packed{bits: bits}
 		element = func(x *Tensor, row, i int) float64 { return p.at(x.I, row*x.Shape[last], i) }

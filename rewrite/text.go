@@ -101,7 +101,7 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 		if !k.Available {
 			fmt.Fprintf(&b, "; not available: %s", k.Reason)
 		} else if !k.Selected {
-			b.WriteString("; not asked for")
+			b.WriteString("; not selected")
 		}
 		b.WriteString("\n")
 	}

@@ -44,8 +44,8 @@ func main() {
 	if *composed > 0 {
 		groups = append(groups, ofKinds(*composed)...)
 	}
-	fmt.Println("| models | with fits | fitted blocks | learnt | patterns | found by those of other models | refused " +
-		"| finding all blocks, ms | with the patterns, ms |")
+	fmt.Println("| models | with fits | fitted blocks | learnt | patterns | found by patterns of other models " +
+		"| refused | finding all blocks, ms | with the patterns, ms |")
 	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
 	for _, g := range groups {
 		if err := g.measure(*verbose); err != nil {

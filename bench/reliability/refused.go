@@ -50,7 +50,7 @@ var places = []place{
 	{"OUT.data holds weights of another model",
 		"\"$TOOL\" apply model.onnx -o out.onnx --external-data-over 1000 $FAST; cp out.onnx other.onnx",
 		"model.onnx -o out.onnx --external-data-over 1000", 2, "holds external data of", ""},
-	{"OUT.data holds weights of another model, and OUT needs none",
+	{"OUT.data holds weights of another model, and OUT needs no such file",
 		"\"$TOOL\" apply model.onnx -o out.onnx --external-data-over 1000 $FAST; cp out.onnx other.onnx",
 		"model.onnx -o out.onnx", 0, "", "test -f out.onnx.data"},
 	{"an OUT.data that is of no more use is removed",
@@ -83,7 +83,7 @@ func (b *bench) refused() ([]*row, error) {
 	for i := range places { // so that they can be removed
 		exec.Command("chmod", "-R", "u+w", filepath.Join(base, fmt.Sprint(i))).Run()
 	}
-	r.note = "exit code and message as documented; nothing is changed or left by what is refused"
+	r.note = "exit code and message as documented; a refused command changes no file and leaves none behind"
 	return []*row{r}, nil
 }
 
@@ -129,7 +129,7 @@ func (b *bench) place(p place, dir, tool string) error {
 		return fmt.Errorf("exit code %d: %s", code, out)
 	}
 	if after, _ := sh(list); p.code != 0 && after != before {
-		return fmt.Errorf("what was there:\n%s\nbecame:\n%s", before, after)
+		return fmt.Errorf("the refused command changed the files from\n%s\nto\n%s", before, after)
 	}
 	if out, err := sh("ls -A | grep '[.]tmp$' && exit 1; " + p.check); err != nil && p.check != "" {
 		return fmt.Errorf("afterwards: %w: %s", err, out)

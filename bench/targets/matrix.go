@@ -125,8 +125,8 @@ func (m *matrix) add(target string, r *rewrite.Report) {
 
 func (m *matrix) write(w io.Writer) {
 	slices.Sort(m.patterns)
-	fmt.Fprintf(w, "Sites taken of those found in %d models; in brackets the reasons for the others, below.\n",
-		m.models)
+	fmt.Fprintf(w, "Each cell has the number of sites taken and found in %d models; numbers in brackets are the "+
+		"reasons below.\n", m.models)
 	for _, dtype := range []string{"float32", "float16", "bfloat16"} {
 		fmt.Fprintf(w, "\n| %s |", dtype)
 		for _, t := range target.All() {

@@ -103,7 +103,7 @@ func sideBySide(packed *onnx.Tensor, m *onnx.Model, layer, experts int, parts []
 		for r := range rows {
 			for i, b := range sources {
 				if len(rest) < width || !bytes.Equal(rest[:width], b[r*width:(r+1)*width]) {
-					return fmt.Errorf("row %d of %s is not where it belongs in %q", r, expertWeight(layer, e, parts[i]),
+					return fmt.Errorf("row %d of %s is not at its place in %q", r, expertWeight(layer, e, parts[i]),
 						packed.Name)
 				}
 				rest = rest[width:]

@@ -323,7 +323,7 @@ var published = []Code{
 		see := c.Op("And", c.Op("GreaterOrEqual", d, 0), c.Op("Equal", c.Op("Mod", d, 3), 0))
 		c.out(c.Op("MatMul", c.softmax(c.Op("Where", see, c.Op("Mul", c.scores(q, k), 0.35355338), lowestNumber)), v))
 	}, ""},
-	{"later keys alone", func(c *code) {
+	{"only later keys", func(c *code) {
 		q, k, v := c.qkv()
 		i, j := c.positions(k)
 		c.out(c.Op("MatMul", c.softmax(c.Op("Where", c.Op("GreaterOrEqual", j, i), c.scores(q, k), lowestNumber)), v))

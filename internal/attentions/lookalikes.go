@@ -210,7 +210,7 @@ var lookalikes = []Lookalike{
 		}
 		return b.Op("Equal", b.Op("Gather", list, b.Op("Clip", b.d, 0, 11999)), 0)
 	})},
-	{"a window by what is above", middle, false, within(func(b *lookalike) *onnx.Value {
+	{"a window by the excess over a bound", middle, false, within(func(b *lookalike) *onnx.Value {
 		return b.Op("Equal", b.Op("Relu", b.Op("Sub", b.float(b.d), 5000.0)), 0.0)
 	})},
 	{"a window by a magnitude", middle, false, within(func(b *lookalike) *onnx.Value {
@@ -374,10 +374,10 @@ var lookalikes = []Lookalike{
 		changed(func(b *lookalike, s *onnx.Value) *onnx.Value { return b.Op("Min", s, 1e5) })},
 	{"scores have a least one", great, true,
 		changed(func(b *lookalike, s *onnx.Value) *onnx.Value { return b.Op("Max", s, -1e5) })},
-	{"great scores are others", great, true, changed(func(b *lookalike, s *onnx.Value) *onnx.Value {
+	{"great scores are bounded", great, true, changed(func(b *lookalike, s *onnx.Value) *onnx.Value {
 		return b.Op("Where", b.Op("Greater", s, 1e4), 1e4, s)
 	})},
-	{"some scores are none", Sizes{Batch: 2, Queries: 3, Past: 9, Scores: 150}, true,
+	{"some scores are zeroed", Sizes{Batch: 2, Queries: 3, Past: 9, Scores: 150}, true,
 		changed(func(b *lookalike, s *onnx.Value) *onnx.Value {
 			return b.Op("Where", b.Op("And", b.Op("Greater", s, 100.0), b.Op("Less", s, 200.0)), 0.0, s)
 		})},
@@ -412,7 +412,7 @@ var lookalikes = []Lookalike{
 		m := b.float(allowed)
 		return b.Op("Sub", b.Op("Mul", s, m), b.Op("Mul", b.Op("Sub", 1.0, m), 1e4))
 	})},
-	{"small weights are none", Sizes{Batch: 2, Queries: 3, Past: 9, Scores: 20}, true,
+	{"small weights are zeroed", Sizes{Batch: 2, Queries: 3, Past: 9, Scores: 20}, true,
 		weighing(func(b *lookalike, s *onnx.Value) *onnx.Value {
 			p := b.Op("Softmax", s, onnx.IntAttr("axis", -1))
 			return b.Op("Where", b.Op("Less", p, 1e-4), 0.0, p)
@@ -432,10 +432,10 @@ var lookalikes = []Lookalike{
 		changed(func(b *lookalike, s *onnx.Value) *onnx.Value {
 			return b.Op("Add", s, b.Op("RandomNormalLike", s))
 		})},
-	{"scores that are no numbers are 0", infinite, true, changed(func(b *lookalike, s *onnx.Value) *onnx.Value {
+	{"NaN scores are zeroed", infinite, true, changed(func(b *lookalike, s *onnx.Value) *onnx.Value {
 		return b.Op("Where", b.Op("IsNaN", s), 0.0, s)
 	})},
-	{"infinite scores are others", infinite, true, changed(func(b *lookalike, s *onnx.Value) *onnx.Value {
+	{"infinite scores are replaced", infinite, true, changed(func(b *lookalike, s *onnx.Value) *onnx.Value {
 		return b.Op("Where", b.Op("IsInf", s), -1e4, s)
 	})},
 	{"scores of 0 are hidden", Sizes{Batch: 2, Queries: 3, Past: 4, Scores: 1e-50}, true,

@@ -258,7 +258,7 @@ func (a *attention) weights(s, allowed *onnx.Value) *onnx.Value {
 		p = a.op("Mul", p, p)
 	case a.wrong("half of the weights"):
 		p = a.op("Mul", p, a.scalar(a.typ, 0.5))
-	case a.wrong("sigmoids in place of weights"):
+	case a.wrong("sigmoids instead of weights"):
 		p = a.op("Sigmoid", s)
 	}
 	if math.IsInf(least, -1) {

@@ -26,11 +26,11 @@ func (a *algebra) turned(x *onnx.Value, pairs bool) *onnx.Value {
 			i = 2
 		}
 		to[0], to[i] = to[i], to[0]
-	case a.wrong("the next channel in place of the pair's"):
+	case a.wrong("the next channel instead of the pair's"):
 		for i := range to {
 			to[i] = int64((i + 1) % n)
 		}
-	case a.wrong("one pair that is none"):
+	case a.wrong("one pair not exchanged"):
 		to[0] = 0
 		to[n-1] = to[1]
 	}
@@ -97,9 +97,9 @@ func writeComposedRotary(w *writer) []*onnx.Value {
 	switch { // not the tables: the op accepts any
 	case a.wrong("x passed through tanh beside the sine"):
 		return []*onnx.Value{a.plus(a.product(x, cos), a.product(a.turned(a.op("Tanh", x), pairs), sin))}
-	case a.wrong("greater one in place of the sum"):
+	case a.wrong("greater one instead of the sum"):
 		return []*onnx.Value{a.op("Max", a.product(x, cos), a.product(a.turned(x, pairs), sin))}
-	case a.wrong("product in place of the sum"):
+	case a.wrong("product instead of the sum"):
 		return []*onnx.Value{a.op("Mul", a.product(x, cos), a.product(a.turned(x, pairs), sin))}
 	case a.wrong("magnitude beside the cosine"):
 		return []*onnx.Value{a.plus(a.product(a.op("Abs", x), cos), a.product(a.turned(x, pairs), sin))}

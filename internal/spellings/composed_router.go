@@ -41,7 +41,7 @@ func writeComposedRouter(w *writer) []*onnx.Value {
 		ordered = s
 	}
 	switch {
-	case a.wrong("the least in place of the greatest"):
+	case a.wrong("the least instead of the greatest"):
 		ordered = a.op("Neg", ordered)
 	case a.wrong("choice by the magnitude of the logits"):
 		ordered = a.op("Abs", logits)

@@ -180,7 +180,7 @@ func (r *routed) hiddenOf(e *expert, act string, rank int, times func(l *linear)
 // activate writes an expert's computation between its products; up is nil without a gate.
 func (r *routed) activate(e *expert, gate, up *onnx.Value, act string) *onnx.Value {
 	// Experts without a gate, SiLU with a factor, and the magnitude of a nonnegative value.
-	r.smaller = r.smaller || r.change == "up missing" || r.change == "tanh in place of erf" ||
+	r.smaller = r.smaller || r.change == "up missing" || r.change == "tanh instead of erf" ||
 		r.change == "magnitude of the activation" && act == "relu"
 	if act == "clamped" && up != nil {
 		return r.clampedSwiGLU(gate, up, e.clamping)

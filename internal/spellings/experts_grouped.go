@@ -137,7 +137,7 @@ func (s sorted) back(y *onnx.Value) *onnx.Value {
 	case s.listed, s.opset >= 16 && s.chance(2): // by token
 		token := s.op("Unsqueeze", s.op("Div", s.order, s.constant(scalarInt(int64(s.k)))), s.ints(1))
 		add := []any{onnx.StringAttr("reduction", "add")}
-		if s.k > 1 && s.wrong("rows put in the place of others") {
+		if s.k > 1 && s.wrong("rows replaced by others") {
 			add = nil
 		}
 		zeros := s.op("ConstantOfShape", s.op("Shape", s.x),

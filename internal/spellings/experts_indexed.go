@@ -92,7 +92,7 @@ func (x indexed) zeros() *onnx.Value {
 func (x indexed) scatter(y, token, rows *onnx.Value) *onnx.Value {
 	index := x.op("Unsqueeze", token, x.ints(1))
 	add := []any{onnx.StringAttr("reduction", "add")}
-	if x.k > 1 && x.wrong("rows put in the place of others") {
+	if x.k > 1 && x.wrong("rows replaced by others") {
 		add = nil
 	}
 	switch form := x.r.IntN(3); {
@@ -137,7 +137,7 @@ func writeBranches(w *writer) []*onnx.Value {
 	dense := r.chance(3) // the expert runs on all tokens
 	for i := range r.experts {
 		some := r.anyToken(i)
-		if i == 1 && r.wrong("an expert that runs for many tokens alone") {
+		if i == 1 && r.wrong("an expert that runs only for many tokens") {
 			hits := r.reduce("ReduceSum", r.cast(r.is(i), onnx.Int64), []int64{0, 1}, false)
 			some = r.op("Greater", hits, r.constant(scalarInt(2)))
 		}

@@ -106,7 +106,7 @@ func writeTogether(w *writer) []*onnx.Value {
 	if first {
 		sum[0] = 0
 	}
-	if r.wrong("a function of the last channels alone") {
+	if r.wrong("a function only of the last channels") {
 		a = r.op("Where", r.bools(append(make([]int64, r.inner-1), 1)...), r.op("Tanh", a), a)
 	}
 	switch biased := e.down.b != nil; {

@@ -47,7 +47,7 @@ func writeBiasGELU(form string) func(w *writer) []*onnx.Value {
 			alpha = -alpha
 		}
 		s := w.sigmoid(w.product(g, w.scalar(w.typ, alpha)), w.typ)
-		if w.wrong("sum in place of the product") {
+		if w.wrong("sum instead of the product") {
 			return []*onnx.Value{w.op("Add", g, s)}
 		}
 		return []*onnx.Value{w.product(g, s)}
@@ -71,20 +71,20 @@ func (w *writer) gelu(x *onnx.Value, t onnx.DataType, tanh bool) *onnx.Value {
 func (w *writer) geluFactors(x *onnx.Value, t onnx.DataType, tanh bool) []*onnx.Value {
 	half, one := w.scalar(t, 0.5), w.scalar(t, 1)
 	switch {
-	case w.wrong("one in place of a half"):
+	case w.wrong("one instead of a half"):
 		half = w.scalar(t, 1)
-	case w.wrong("two in place of one"):
+	case w.wrong("two instead of one"):
 		one = w.scalar(t, 2)
 	}
 	var s *onnx.Value
 	switch {
-	case w.wrong("sigmoid in place of the function"):
+	case w.wrong("sigmoid instead of the function"):
 		s = w.op("Sigmoid", x)
-	case tanh && w.wrong("erf in place of tanh"):
+	case tanh && w.wrong("erf instead of tanh"):
 		s = w.op("Erf", w.tanhArg(x, t))
 	case tanh:
 		s = w.op("Tanh", w.tanhArg(x, t))
-	case w.wrong("tanh in place of erf"):
+	case w.wrong("tanh instead of erf"):
 		s = w.op("Tanh", w.erfArg(x, t))
 	default:
 		s = w.op("Erf", w.erfArg(x, t))
@@ -95,7 +95,7 @@ func (w *writer) geluFactors(x *onnx.Value, t onnx.DataType, tanh bool) []*onnx.
 	if w.wrong("no x in front") {
 		return []*onnx.Value{half, w.sum(one, s)}
 	}
-	if w.change != "one in place of a half" && w.chance(4) {
+	if w.change != "one instead of a half" && w.chance(4) {
 		return []*onnx.Value{w.op("Div", x, w.scalar(t, 2)), w.sum(one, s)}
 	}
 	return []*onnx.Value{half, x, w.sum(one, s)}
@@ -123,9 +123,9 @@ func (w *writer) tanhArg(x *onnx.Value, t onnx.DataType) *onnx.Value {
 		outer = choose(w, 0.7, 0.85, 1)
 	case w.wrong("another factor of the cube"):
 		inner = choose(w, 0.1, 0.02, 0.0715)
-	case w.wrong("square in place of the cube"):
+	case w.wrong("square instead of the cube"):
 		return w.product(w.scalar(t, outer), w.sum(x, w.product(w.scalar(t, inner), x, x)))
-	case w.wrong("fourth power in place of the cube"):
+	case w.wrong("fourth power instead of the cube"):
 		return w.product(w.scalar(t, outer), w.sum(x, w.product(w.scalar(t, inner), x, w.op("Pow", x, w.scalar(t, 3)))))
 	case w.wrong("difference in the polynomial"):
 		return w.product(w.scalar(t, outer), w.op("Sub", x, w.product(w.scalar(t, inner), x, x, x)))

@@ -53,7 +53,7 @@ func (w *writer) negated(x *onnx.Value, t onnx.DataType) *onnx.Value {
 // sigmoid writes 1 / (1 + exp(-x)).
 func (w *writer) sigmoid(x *onnx.Value, t onnx.DataType) *onnx.Value {
 	switch {
-	case w.wrong("tanh in place of the sigmoid"):
+	case w.wrong("tanh instead of the sigmoid"):
 		return w.op("Tanh", x)
 	case w.wrong("hard sigmoid"):
 		return w.op("HardSigmoid", x)
@@ -61,7 +61,7 @@ func (w *writer) sigmoid(x *onnx.Value, t onnx.DataType) *onnx.Value {
 		return w.op("Sigmoid", w.op("Sigmoid", x))
 	case w.wrong("one less the sigmoid"):
 		return w.op("Sub", w.scalar(t, 1), w.op("Sigmoid", x))
-	case w.wrong("exponential in place of the sigmoid"):
+	case w.wrong("exponential instead of the sigmoid"):
 		return w.op("Exp", w.op("Neg", x))
 	case w.wrong("two plus the exponential"):
 		return w.op("Reciprocal", w.sum(w.scalar(t, 2), w.op("Exp", w.op("Neg", x))))
@@ -87,9 +87,9 @@ func (w *writer) gluEdits(gate, up *onnx.Value, activated func(*onnx.Value) *onn
 		return activated(gate)
 	case w.wrong("magnitude of the activation"):
 		return w.op("Mul", w.op("Abs", activated(gate)), up)
-	case w.wrong("sum in place of the product"):
+	case w.wrong("sum instead of the product"):
 		return w.op("Add", activated(gate), up)
-	case w.wrong("quotient in place of the product"):
+	case w.wrong("quotient instead of the product"):
 		return w.op("Div", activated(gate), w.op("Exp", up))
 	case w.wrong("activation of both"):
 		return activated(w.op("Mul", gate, up))
@@ -222,7 +222,7 @@ func (w *writer) clampedSwiGLU(gate, up *onnx.Value, by clamping) *onnx.Value {
 	}
 	u := up
 	switch {
-	case w.wrong("up clamped from above alone"):
+	case w.wrong("up clamped only from above"):
 		u = w.op("Min", u, bound(limit))
 	case w.wrong("up clamped unevenly"):
 		u = w.clamp(u, bound(-limit/4), bound(limit))

@@ -76,7 +76,7 @@ func (l *latentBlock) join(name string, heads, width int, fresh *onnx.Value) *on
 	past := l.input(name, l.typ, l.dims(heads, l.past, width))
 	l.bare = append(l.bare, past)
 	list := []any{past, fresh, onnx.IntAttr("axis", choose[int64](l.writer, 2, -2))}
-	if l.wrong("the past behind what is new") {
+	if l.wrong("the past after the new tokens") {
 		list[0], list[1] = fresh, past
 	}
 	return l.op("Concat", list...)

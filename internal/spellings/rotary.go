@@ -222,11 +222,11 @@ func (r *rope) whole(f form) *onnx.Value {
 		x = rotated
 	case r.wrong("x missing beside the sines"):
 		rotated = x
-	case r.wrong("quotient in place of a product"):
+	case r.wrong("quotient instead of a product"):
 		return r.sum(r.op("Div", x, r.op("Exp", cos)), r.op("Mul", rotated, sin))
-	case r.wrong("product in place of the sum"):
+	case r.wrong("product instead of the sum"):
 		return r.op("Mul", r.product(x, cos), r.product(rotated, sin))
-	case r.wrong("greater one in place of the sum"):
+	case r.wrong("greater one instead of the sum"):
 		return r.op("Max", r.product(x, cos), r.product(rotated, sin))
 	case r.wrong("sum with x once more"):
 		return r.sum(r.sum(x, r.product(x, cos)), r.product(rotated, sin))
@@ -239,9 +239,9 @@ func (r *rope) byHalves(f form) *onnx.Value {
 	a, b := r.pairs(f.in)
 	cos, sin, cos2, sin2 := r.cos, r.sin, r.cos, r.sin
 	switch {
-	case r.wrong("cosine in place of the sine, in one half"):
+	case r.wrong("cosine instead of the sine, in one half"):
 		sin2 = cos
-	case r.wrong("sine in place of the cosine, in one half"):
+	case r.wrong("sine instead of the cosine, in one half"):
 		cos2 = sin
 	case r.wrong("sine and cosine exchanged in one half"):
 		sin2, cos2 = cos, sin
@@ -256,9 +256,9 @@ func (r *rope) byHalves(f form) *onnx.Value {
 	p := r.minus(r.product(a, cos), r.product(b, sin))
 	q := r.sum(r.product(b, cos2), r.product(a, sin2))
 	switch {
-	case r.wrong("sum in place of the difference"):
+	case r.wrong("sum instead of the difference"):
 		p = r.op("Add", r.op("Mul", a, cos), r.op("Mul", b, sin))
-	case r.wrong("difference in place of the sum"):
+	case r.wrong("difference instead of the sum"):
 		q = r.op("Sub", r.op("Mul", b, cos), r.op("Mul", a, sin))
 	case r.wrong("one result of both halves"):
 		q = p

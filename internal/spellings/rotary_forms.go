@@ -25,16 +25,16 @@ func writeComplexRotary(w *writer) []*onnx.Value {
 	switch {
 	case w.wrong("real parts taken twice"):
 		im = re
-	case w.wrong("cosine in place of the sine, in one part"):
+	case w.wrong("cosine instead of the sine, in one part"):
 		sin2 = cos
 	case w.wrong("imaginary parts taken twice"):
 		re = im
 	}
 	p, q := w.minus(w.product(re, cos), w.product(im, sin)), w.sum(w.product(re, sin2), w.product(im, cos))
 	switch {
-	case w.wrong("sum in place of the difference"):
+	case w.wrong("sum instead of the difference"):
 		p = w.op("Add", w.op("Mul", re, cos), w.op("Mul", im, sin))
-	case w.wrong("difference in place of the sum"):
+	case w.wrong("difference instead of the sum"):
 		q = w.op("Sub", w.op("Mul", re, sin), w.op("Mul", im, cos))
 	case w.wrong("results exchanged"):
 		p, q = q, p

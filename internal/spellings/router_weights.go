@@ -44,7 +44,7 @@ func (r *routed) scale() {
 	if r.after.scale != 0 {
 		r.weights = r.product(r.weights, r.scalar(onnx.Float, r.after.scale))
 	}
-	if r.k > 1 && r.outside("a scale for one choice alone") {
+	if r.k > 1 && r.outside("a scale for only one choice") {
 		scales := make([]float64, r.k)
 		for i := range scales {
 			scales[i] = float64(1 + min(i, 1))

@@ -131,7 +131,7 @@ func (r *routed) top(scores *onnx.Value) (values, ids *onnx.Value) {
 	if r.chance(4) {
 		args = append(args, onnx.IntAttr("sorted", 1))
 	}
-	if r.wrong("the least in place of the greatest") {
+	if r.wrong("the least instead of the greatest") {
 		args = append(args, onnx.IntAttr("largest", 0))
 	}
 	out := r.ops("TopK", 2, args...)
@@ -168,7 +168,7 @@ func (r *routed) best(logits *onnx.Value) (weight, id *onnx.Value) {
 	}
 	at, keep := r.lastAxis(2), int64(r.r.IntN(2))
 	among := choose(r.writer, r.scores, logits)
-	if r.wrong("the least in place of the greatest") {
+	if r.wrong("the least instead of the greatest") {
 		id = r.op("ArgMin", among, onnx.IntAttr("axis", at), onnx.IntAttr("keepdims", keep))
 	} else {
 		id = r.op("ArgMax", among, onnx.IntAttr("axis", at), onnx.IntAttr("keepdims", keep))

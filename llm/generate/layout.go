@@ -242,7 +242,7 @@ func (l *layout) findLogits(m *onnx.Model) error {
 	for i, p := range outputs {
 		names[i] = p.String()
 	}
-	return fmt.Errorf("no output holds logits: none is named logits or has the vocabulary (%d) as its last "+
-		"dimension; its outputs are %s",
+	return fmt.Errorf("no output holds logits: no output is named logits or has the vocabulary (%d) as its last "+
+		"dimension; the outputs are %s",
 		l.vocabulary, strings.Join(names, "; "))
 }

@@ -121,7 +121,7 @@ func serverStates(m *onnx.Model) ([]state, error) {
 		return nil, errors.New("the server keeps the buffers only of a decoder that gets the number of tokens of " +
 			"each sequence: patch it with --cache static=M --past-length=rows")
 	case d.room() == 0:
-		return nil, fmt.Errorf("the server keeps buffers of one size, but those of the model have any size (%s): "+
+		return nil, fmt.Errorf("the server keeps buffers of one size, but the model takes buffers of any size (%s): "+
 			"patch it with --cache static=M, for M tokens", d.Caches[0].Past)
 	case positions != nil && len(positions.Dims) != 2:
 		return nil, fmt.Errorf("export computes positions of shape [batch, sequence], but the model needs %s",

@@ -86,8 +86,8 @@ func readCausalConv(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
 	}
 	if n.Domain == onnx.Microsoft {
 		if name, v := reference.ExtendedCausalConv(n.AttrInt); name != "" {
-			return nil, reason.New(reason.Other, n, "CausalConvWithState has %s=%d, for which there is no fused op",
-				name, v)
+			return nil, reason.New(reason.Other, n,
+				"CausalConvWithState has %s=%d, which the fused op does not support", name, v)
 		}
 	}
 	attributes := fused.CausalConv{Activation: "none"}

@@ -156,7 +156,7 @@ func (p *parser) unary() Cond {
 func (p *parser) condCall(t token) Cond {
 	want, ok := p.scope.conditions[t.text]
 	if !ok {
-		p.failf(t.pos, "there is no function %s; there are %s", t.text,
+		p.failf(t.pos, "unknown function %s; the functions are %s", t.text,
 			strings.Join(slices.Sorted(maps.Keys(p.scope.conditions)), ", "))
 	}
 	c := &CondCall{Name: t.text}

@@ -28,7 +28,7 @@ func TestParseErrors(t *testing.T) {
 		{"undefined condition", head + " y = Neg(x)\n where rank(q) == 1\n} => mojo.A(x)",
 			"f.pat:3:13: q is not defined"},
 		{"unknown function", head + " y = Neg(x)\n where size(x) == 1\n} => mojo.A(x)",
-			"there is no function size; there are broadcasts, "},
+			"unknown function size; the functions are broadcasts, "},
 		{"arity of function", head + " y = Neg(x)\n where dim(x) == 1\n} => mojo.A(x)",
 			"dim takes 2 arguments, found 1"},
 		{"recursion", head + " y = Neg(z)\n z = Neg(y)\n} => mojo.A(x)", "is defined by itself"},

@@ -108,20 +108,20 @@ var hints = map[Code]string{
 	Kernel: "on these inputs the difference between the kernel and the op's definition is larger than rounding " +
 		"explains. Run mojo-patch kernels: if it fails, the kernel library has another version or does not fit this " +
 		"machine; if it passes, please report the site. --check-kernels off applies the patch without this check",
-	NodesFail: "the export contains only what its sample tokens needed: export with an implementation without a " +
-		"loop over the experts that are hit (experts_implementation=\"batched_mm\" in transformers)",
+	NodesFail: "the export contains only the branches that its sample tokens took: export with an implementation " +
+		"without a loop over the experts that are hit (experts_implementation=\"batched_mm\" in transformers)",
 	Computed: "a dimension is computed in the graph and is unknown here: fold constants (onnxruntime's offline " +
 		"optimization at level basic), or export with named dynamic axes",
 	Dropout: "the model has a Dropout in training mode: call model.eval() before the export, and do not export with " +
 		"training=TrainingMode.TRAINING",
-	Cast:      "the block has a cast where the pattern has none. The cast rounds, so it cannot be removed",
+	Cast:      "the block has a cast that the pattern does not have. The cast rounds, so it cannot be removed",
 	Quantized: "the block is quantized inside: patch the model first and quantize it afterwards",
 	Between: "there is another node between the nodes of the pattern: if that node changes nothing, a simplifier " +
 		"can remove it; otherwise this is another block",
 	Centered: "the block subtracts the mean first: it is a LayerNorm, not an RMSNorm. LayerNorm has its own " +
 		"patterns and its own op",
-	NoEpsilon: "nothing is added to the mean before the root, so the op would return numbers where the block " +
-		"returns none",
+	NoEpsilon: "nothing is added to the mean before the root. The op adds epsilon there, so its results differ for " +
+		"rows near zero",
 	EpsilonAfter: "the block seems to add epsilon outside the root. The op adds it inside, to the mean of the " +
 		"squares",
 	EpsilonTensor: "epsilon must be one constant number: pass it to the module as a Python number, not as an input " +
@@ -136,7 +136,7 @@ var hints = map[Code]string{
 	ScaleShape: "the scale must be one vector as long as the last axis. A scale for each head, or one number, is a " +
 		"different function: if all its values agree with such a vector, expand the parameter before the export",
 	BiasShape: "the bias must be one vector as long as the last axis",
-	NoScale:   "the norm has no weight: its result is not multiplied by a scale. Give the module a weight of ones",
+	NoScale:   "the norm has no weight: its result is not multiplied by a scale. Add a weight of ones to the module",
 	MixedTypes: "the types do not fit together: a cast is missing, or is in another place than in the modules of " +
 		"known exporters. The result of the norm has the type of x, or the type of the scale if the scale comes " +
 		"last",

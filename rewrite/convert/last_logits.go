@@ -35,7 +35,7 @@ var ErrLastOnly = errors.New("the model already computes the logits of only one 
 // the model must not be used; after other errors it is unchanged.
 func LastLogits(m *onnx.Model) error {
 	if m == nil || m.Graph == nil {
-		return errors.New("there is no model")
+		return errors.New("the model has no graph")
 	}
 	if opset := m.Opset(""); opset < fused.MinOpset {
 		return fmt.Errorf("the model has opset %d: opset %d is the oldest supported", opset, fused.MinOpset)

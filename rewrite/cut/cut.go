@@ -125,7 +125,7 @@ func (c *Cutter) Sites(matches ...*patterns.Match) (*Part, error) {
 func (c *Cutter) Between(from, to []*onnx.Value) (*Part, error) {
 	take := c.computing(from, to)
 	if len(take) == 0 {
-		return nil, errors.New("there is no node between these values")
+		return nil, errors.New("no node computes these outputs from these inputs")
 	}
 	cut, err := c.cut(take, nil)
 	if err != nil {

@@ -111,7 +111,7 @@ func (s *search) judge(v *variant) error {
 			return err
 		}
 		if v.rows = alone; e.rows && !alone {
-			return errors.New("rows computed alone differ from rows computed together")
+			return errors.New("rows computed one at a time differ from rows computed together")
 		}
 	}
 	return nil

@@ -92,13 +92,13 @@ func (d *Dim) locate(m *onnx.Model, list string) error {
 		}
 	}
 	if len(d.places) == 0 {
-		return errors.New("no input has it; write NAME=INPUT.AXIS+INPUT.AXIS to say where it is")
+		return errors.New("no input has it; name its axes by NAME=INPUT.AXIS+INPUT.AXIS")
 	}
 	for _, p := range d.places {
 		t, _ := p.input.Type()
 		if n := t.Dims[p.axis].Value; n >= 0 {
 			if d.Size > 0 && d.Size != n {
-				return fmt.Errorf("it is %d at %s and %d elsewhere; write %s=INPUT.AXIS+INPUT.AXIS to say where it is",
+				return fmt.Errorf("it is %d at %s and %d elsewhere; name its axes by %s=INPUT.AXIS+INPUT.AXIS",
 					n, p, d.Size, d.Name)
 			}
 			d.Size = n

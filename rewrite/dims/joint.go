@@ -289,7 +289,7 @@ func (a *analysis) least() int64 {
 func (a *analysis) rowsStay(c *choice, dim int, sizes []int64, in map[string]*reference.Tensor,
 	got []*reference.Tensor) error {
 	e, n, most := c.variants[dim].evidence, a.dims[dim].Size, sizes[dim]
-	mixed := &Refusal{a.names(), "", "rows computed alone differ from rows computed together at " +
+	mixed := &Refusal{a.names(), "", "rows computed one at a time differ from rows computed together at " +
 		a.sizesText(sizes)}
 	if most > 1 {
 		other, err := a.inputs(6, sizes)

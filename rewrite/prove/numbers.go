@@ -116,7 +116,7 @@ func (f *FloatType) spacing(magnitude float64) float64 {
 func MakeInput(k Kind, number int, t onnx.DataType, shape []int64) (*reference.Tensor, error) {
 	_, isFloat := FloatTypes[t]
 	if !isFloat && !t.IsInteger() && t != onnx.Bool {
-		return nil, fmt.Errorf("there are no hard inputs of type %s", t)
+		return nil, fmt.Errorf("hard inputs do not support the type %s", t)
 	}
 	n, dims := 1, make([]int, len(shape))
 	for i, d := range shape {

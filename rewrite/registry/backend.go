@@ -45,7 +45,7 @@ func ParseBackend(s string) (Backend, error) {
 			return Backend{}, fmt.Errorf("backend %q has an empty name: %s", s, form)
 		case name != AllDevices && !slices.Contains(KnownDevices(), name):
 			return Backend{}, fmt.Errorf(
-				"backend %q: there is no device %q; there are %s, and %s for all with fused kernels", s, name,
+				"backend %q: unknown device %q; the devices are %s, and %s for all with fused kernels", s, name,
 				strings.Join(KnownDevices(), ", "), AllDevices)
 		case slices.Contains(b.listed, name):
 			return Backend{}, fmt.Errorf("backend %q names %s twice", s, name)

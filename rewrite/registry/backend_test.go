@@ -28,7 +28,7 @@ func TestParseBackend(t *testing.T) {
 		{"+CPU,", "", nil, "empty name"},
 		{"+CUDA,+CPU", "+CUDA,CPU", []string{"CUDA", "CPU"}, ""},
 		{"+CPU,+", "", nil, "empty name"},
-		{"+TPU", "", nil, `there is no device "TPU"; there are CUDA, NPU, CPU, REF, and ALL`},
+		{"+TPU", "", nil, `unknown device "TPU"; the devices are CUDA, NPU, CPU, REF, and ALL`},
 		{"+CPU,cpu", "", nil, "names CPU twice"},
 	}
 	for _, c := range tests {

@@ -115,7 +115,7 @@ func (c *cutter) value(v *onnx.Value) error {
 	}
 	if n := v.Producer; n != nil && c.facts.Loose(v) && !c.positional() && !c.readsInput(v) {
 		return reason.New(reason.Depends, n, "the matched nodes read %q, which depends on the sizes of inputs by "+
-			"more than sums and products (%s): other sizes may give another number", v.Name, n.OpType)
+			"more than sums and products (%s): it may differ at other sizes", v.Name, n.OpType)
 	}
 	if c.known(v) && !c.readsInput(v) && !c.follows(v) {
 		if _, ok := c.facts.Constant(v); !ok {

@@ -266,7 +266,7 @@ func TestStaticCacheIsRefused(t *testing.T) {
 			}
 		}, rewrite.Request{}, `input "past_k0" always holds 7 tokens`},
 		"none": {nil, rewrite.Request{KeepPattern: func(name string) bool { return name != "Attention" }},
-			"there is no mojo.Attention"},
+			"the model has no mojo.Attention"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")

@@ -14,9 +14,9 @@ import (
 )
 
 // ErrNoCache reports that no attention of the model has a cache.
-var ErrNoCache = errors.New("there is no mojo.Attention with a cache")
+var ErrNoCache = errors.New("the model has no mojo.Attention with a cache")
 
-var errNoPast = fmt.Errorf("%w in inputs and outputs of the model", ErrNoCache)
+var errNoPast = fmt.Errorf("%w among its inputs and outputs", ErrNoCache)
 
 // find finds attention with a cache.
 func (c *cacheChange) find() error {

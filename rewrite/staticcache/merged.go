@@ -170,8 +170,8 @@ func emptyPast(m *onnx.Model, found *merged, tokens int64, p prove.Padding) (map
 				return nil, err
 			}
 		default:
-			return nil, fmt.Errorf("input %q is not known, so the branches cannot be compared",
-				in.Value.Name)
+			return nil, fmt.Errorf("the branches cannot be compared: input %q is not recognized as ids, a mask, "+
+				"positions or a past", in.Value.Name)
 		}
 	}
 	return inputs, nil

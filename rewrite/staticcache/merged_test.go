@@ -76,7 +76,7 @@ func TestMergedDecoderIsRefused(t *testing.T) {
 		}, `output "logits" differs`},
 		"an input that is not known": {func(m *onnx.Model, _ *onnx.Node, _ *onnx.Graph) {
 			m.Graph.AddInput("threshold", onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: 1}}})
-		}, `input "threshold" is not known`},
+		}, `input "threshold" is not recognized`},
 		"both read the past": {func(m *onnx.Model, node *onnx.Node, with *onnx.Graph) {
 			for _, g := range []string{"then_branch", "else_branch"} {
 				if g := node.Attr(g).Graph; g != with {

@@ -46,7 +46,7 @@ func (c *cacheChange) checkUnequal(s *cacheSite, run func([]*reference.Tensor) (
 		for i, w := range want {
 			if got := rowOf(all[i], b); !slices.EqualFunc(w.F, got.F,
 				func(x, y float64) bool { return x == y || x != x && y != y }) {
-				return fmt.Errorf("sequence %d differs from the same sequence alone", b)
+				return fmt.Errorf("sequence %d of a batch differs from the same sequence in a batch of one", b)
 			}
 		}
 	}
@@ -132,7 +132,8 @@ func (c *cacheChange) checkRowsAt(w int, lengths []int64, all map[*onnx.Value]*r
 		}
 		for v, x := range all {
 			if c.leaves(all, v) && !isRow(x, alone[v], b, batch) {
-				return fmt.Errorf("%q, which is computed from positions, differs from the same sequences alone", v.Name)
+				return fmt.Errorf("%q, which is computed from positions, differs from its value for each sequence in "+
+					"a batch of one", v.Name)
 			}
 		}
 	}

@@ -155,7 +155,7 @@ func TestRowLengthsAreRefused(t *testing.T) {
 				greatest := node(m, "ReduceMax", v)
 				return node(m, "Where", node(m, "Greater", greatest, limit), node(m, "Add", v, v), v)
 			})
-		}, "differs from the same sequences alone"},
+		}, "differs from its value for each sequence in a batch of one"},
 		"another axis": {func(m *onnx.Model) {
 			instead(m, "unsqueeze_14", func(v *onnx.Value) *onnx.Value {
 				x := node(m, "Transpose", v) // [B, 1, S, 16] has the same size if B is 1

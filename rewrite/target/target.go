@@ -75,7 +75,7 @@ func Lookup(name string) (*Target, error) {
 		}
 		known = append(known, t.Name)
 	}
-	return nil, fmt.Errorf("there is no target %q%s; there are %s", name, english.Suggestion(name, known),
+	return nil, fmt.Errorf("unknown target %q%s; the targets are %s", name, english.Suggestion(name, known),
 		strings.Join(known, ", "))
 }
 

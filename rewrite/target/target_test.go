@@ -27,8 +27,8 @@ type site struct {
 	types []onnx.DataType // Undefined: left out
 	dims  [][]int64
 	run   [][]int // dims where nil
-	// neighbours is the order in which tables known to repeat hold every element twice; nil: nothing is known.
-	neighbours *bool
+	// neighbors is the order in which tables known to repeat hold every element twice; nil: nothing is known.
+	neighbors *bool
 }
 
 func normSite(op string, after int64, types []onnx.DataType, dims ...[]int64) site {
@@ -52,7 +52,7 @@ func rotarySite(interleaved, dim int64, side, layout string, x, tables []int64, 
 
 func (s site) typed(types ...onnx.DataType) site { s.types = types; return s }
 
-func (s site) repeating(neighbours bool) site { s.neighbours = &neighbours; return s }
+func (s site) repeating(neighbors bool) site { s.neighbors = &neighbors; return s }
 
 // graph returns a function body with the fused op, and the op's definition.
 func (s site) graph(t *testing.T, opset int64) (*onnx.Graph, *onnx.Node, *onnx.Function) {
@@ -83,8 +83,8 @@ func (s site) graph(t *testing.T, opset int64) (*onnx.Graph, *onnx.Node, *onnx.F
 // write lets the target write the op.
 func (s site) write(to *Target, n *onnx.Node, opset int64) (string, error) {
 	c := NewCall(n, fused.Site{Attributes: s.attrs, Types: s.types, Dims: s.dims, Opset: opset})
-	if s.neighbours != nil {
-		c.Repeats = func(_ *onnx.Value, neighbours bool) bool { return neighbours == *s.neighbours }
+	if s.neighbors != nil {
+		c.Repeats = func(_ *onnx.Value, neighbors bool) bool { return neighbors == *s.neighbors }
 	}
 	if s.run != nil { // equal sizes are known to be equal
 		size := func(v *onnx.Value, axis int) int { return s.run[slices.Index(n.Inputs, v)][axis] }
@@ -128,10 +128,10 @@ func (s site) inputs(t *testing.T) []*reference.Tensor {
 		for k := range v {
 			v[k] = 2 * r.NormFloat64()
 			switch at := k % last; {
-			case s.neighbours == nil || i == 0:
-			case *s.neighbours && at%2 == 1:
+			case s.neighbors == nil || i == 0:
+			case *s.neighbors && at%2 == 1:
 				v[k] = v[k-1]
-			case !*s.neighbours && at >= last/2:
+			case !*s.neighbors && at >= last/2:
 				v[k] = v[k-last/2]
 			}
 		}
@@ -320,7 +320,7 @@ func TestLookup(t *testing.T) {
 		t.Errorf("Lookup(%q) = %v, %v", Mojo, got, err)
 	}
 	if _, err := Lookup("tpu"); err == nil ||
-		!strings.Contains(err.Error(), `there is no target "tpu"; there are mojo, ort, onnx`) {
+		!strings.Contains(err.Error(), `unknown target "tpu"; the targets are mojo, ort, onnx`) {
 		t.Errorf("got %v", err)
 	}
 }
