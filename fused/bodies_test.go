@@ -25,7 +25,7 @@ type bodyCase struct {
 }
 
 // TestBodiesInOnnxruntime has onnx.checker check the bodies and onnxruntime run them with no kernel registered,
-// optimised and not, at the opsets where bodies or the types of the standard's ops differ (with -short at three of
+// optimized and not, at the opsets where bodies or the types of the standard's ops differ (with -short at three of
 // them). The kernels run on the same inputs where their library is built.
 func TestBodiesInOnnxruntime(t *testing.T) {
 	python := pythonWithOnnxruntime(t)

@@ -178,11 +178,11 @@ func (b *body) linear(s Site, x *onnx.Value) *onnx.Value {
 		}
 		y = b.call("product", "MatMul", x, w.transposed("W", w.values(), w.intAttribute("k")))
 	default:
-		centre := b.number("centre", w.centre())
-		main := b.call("product", "MatMul", b.quantised(x, s),
-			w.transposed("centred", w.scaled("centred_blocks", centre), w.intAttribute("k")))
+		center := b.number("centre", w.center())
+		main := b.call("product", "MatMul", b.quantized(x, s),
+			w.transposed("centred", w.scaled("centred_blocks", center), w.intAttribute("k")))
 		y = b.call("sum", "Add", main, b.call("correction", "MatMul", w.sums(x),
-			w.transposed("offset", w.offset(centre), w.blocks())))
+			w.transposed("offset", w.offset(center), w.blocks())))
 	}
 	if s.has(LinearBias) {
 		y = b.call("biased", "Add", y, b.float32("bias_32", b.in[LinearBias]))
@@ -190,8 +190,8 @@ func (b *body) linear(s Site, x *onnx.Value) *onnx.Value {
 	return y
 }
 
-// quantised rounds each block of x to integers with a factor for the block.
-func (b *body) quantised(x *onnx.Value, s Site) *onnx.Value {
+// quantized rounds each block of x to integers with a factor for the block.
+func (b *body) quantized(x *onnx.Value, s Site) *onnx.Value {
 	most := float32(127)
 	if Read[Linear](s.Attributes).Activations == activationsInt16 {
 		most = 32767
@@ -226,8 +226,8 @@ func (b *body) roundedBlocks(x *onnx.Value, block int64, most float32,
 	factor := b.call("factor", "Where", b.call("is_zero", "Less", greatest, b.number("tiny", 0x1p-100)), none,
 		b.call("inverse", "Div", limit, greatest))
 	rounded := round(b.call("scaled_X", "Mul", blocks, factor))
-	quantised := b.call("quantised", "Mul", rounded, b.call("step", "Div", greatest, limit))
-	return b.call("quantised_rows", "Reshape", quantised,
+	dequantized := b.call("quantised", "Mul", rounded, b.call("step", "Div", greatest, limit))
+	return b.call("quantised_rows", "Reshape", dequantized,
 		b.concat("X_matrix", b.integers("any", -1), b.intAttribute("k")))
 }
 

@@ -54,7 +54,7 @@ var qmoe = &Op{
 		"and the attribute activations: it rounds X[t], and a in the same way",
 	},
 	Source:  "as MoE and Linear; the experts of gpt-oss are stored in e2m1 (MXFP4)",
-	Family:  quantisedMixtureFamily,
+	Family:  quantizedMixtureFamily,
 	Devices: []Device{CPU, CUDA},
 	Partial: []Partial{{CUDA, "gate_up_code", codeE4M3}, {CUDA, "down_code", codeE4M3}}, // as Linear
 	Inputs:  qmoeInputs,
@@ -89,7 +89,7 @@ var qmoe = &Op{
 	define: qmoeBody,
 }
 
-var quantisedMixtureFamily = &Family{Name: "qmoe", Summary: "experts whose weights stay quantized", Stored: true}
+var quantizedMixtureFamily = &Family{Name: "qmoe", Summary: "experts whose weights stay quantized", Stored: true}
 
 // quantizedOf returns the attributes that describe how a matrix is stored.
 func quantizedOf(matrix string) []AttributeSpec {

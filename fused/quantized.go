@@ -20,10 +20,10 @@ type Quantized struct {
 	Codes, Scale, Minus, SuperScale, SuperMinus *onnx.Tensor
 }
 
-// NewQuantised describes a matrix [n, k] whose blocks are stored in panels. If experts is not 0, n is the number of
+// NewQuantized describes a matrix [n, k] whose blocks are stored in panels. If experts is not 0, n is the number of
 // rows of all experts, each of which fills whole panels. tensor makes the arrays; array is the index in
-// blocks.Panel.Arrays. NewQuantised returns the first error of tensor.
-func NewQuantised(name, format string, p *blocks.Panels, n, k, experts int64, tensor func(name string, t onnx.DataType,
+// blocks.Panel.Arrays. NewQuantized returns the first error of tensor.
+func NewQuantized(name, format string, p *blocks.Panels, n, k, experts int64, tensor func(name string, t onnx.DataType,
 	dims []int64, array int) (*onnx.Tensor, error)) (*Quantized, error) {
 	q := &Quantized{Format: format, Code: p.Code, Zero: p.Zero, Block: int64(p.Block), N: n / max(experts, 1), K: k,
 		Experts: experts}

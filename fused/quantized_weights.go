@@ -33,8 +33,8 @@ func (w *quantized) overload() string {
 	return w.code + named(w.site, w.first+2, "_minus") + named(w.site, w.first+3, "_super")
 }
 
-// centre returns the code in the middle of the range.
-func (w *quantized) centre() float32 {
+// center returns the code in the middle of the range.
+func (w *quantized) center() float32 {
 	switch w.code {
 	case codeInt4:
 		return 8
@@ -201,8 +201,8 @@ func (w *quantized) values() *onnx.Value {
 }
 
 // offset returns the factors of the sums of the activations, as a column.
-func (w *quantized) offset(centre *onnx.Value) *onnx.Value {
-	v := w.call("moved", "Mul", w.ofBlock(1), w.call("shift", "Sub", centre, w.zeroCode()))
+func (w *quantized) offset(center *onnx.Value) *onnx.Value {
+	v := w.call("moved", "Mul", w.ofBlock(1), w.call("shift", "Sub", center, w.zeroCode()))
 	if w.minus {
 		v = w.call("offset_blocks", "Add", w.ofBlock(2), v)
 	}

@@ -119,12 +119,12 @@ func normBody(b *body, s Site, name string, axis int64, x *onnx.Value, xIn, scal
 	scale := b.float32("scale_32", b.in[scaleIn])
 	squares := b.call("squares", "Pow", xf, b.number("two", 2))
 	variance := b.call("variance", "Add", b.mean("mean", squares, axes), b.attribute("epsilon"))
-	normalised := b.call("normalised", "Div", xf, b.call("deviation", "Sqrt", variance))
+	normalized := b.call("normalised", "Div", xf, b.call("deviation", "Sqrt", variance))
 	if Read[RMSNorm](s.Attributes).ScaleAfterCast {
-		normalised = b.rounded("rounded", normalised, scaleIn)
-		return b.round(name, b.call("scaled", "Mul", normalised, scale), scaleIn)
+		normalized = b.rounded("rounded", normalized, scaleIn)
+		return b.round(name, b.call("scaled", "Mul", normalized, scale), scaleIn)
 	}
-	return b.round(name, b.call("scaled", "Mul", normalised, scale), xIn)
+	return b.round(name, b.call("scaled", "Mul", normalized, scale), xIn)
 }
 
 func normOverload(s Site, axis int64) string {

@@ -205,8 +205,8 @@ type finder struct {
 }
 
 // repeats implements Repeats of the matches.
-func (f *finder) repeats(v *onnx.Value, neighbours bool) bool {
-	return rotary.Repeats(f.view, v, neighbours)
+func (f *finder) repeats(v *onnx.Value, neighbors bool) bool {
+	return rotary.Repeats(f.view, v, neighbors)
 }
 
 // inner reports whether the node belongs to a match and no outside node needs its results.

@@ -45,8 +45,8 @@ type Match struct {
 	// is valid until the graph changes.
 	Alike func(v, w *onnx.Value) bool
 	// Repeats reports whether the last axis of a value is known to hold every element twice: in two equal halves or,
-	// with neighbours, each beside its double. It is valid as long as Alike.
-	Repeats func(v *onnx.Value, neighbours bool) bool
+	// with neighbors, each beside its double. It is valid as long as Alike.
+	Repeats func(v *onnx.Value, neighbors bool) bool
 	// Parts are the matches that this one joins, if any. They can be replaced if the whole match is not.
 	Parts []*Match
 	// Smaller returns the next smaller reading of the same block, to be used if this match is refused: the same main

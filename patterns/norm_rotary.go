@@ -56,10 +56,10 @@ func (f *finder) joinNormRotary(d *form, norms *normsByOutput, rotary *Match) *M
 	if norm == nil {
 		return nil
 	}
-	normalises := mainNode(norm)
+	normalizes := mainNode(norm)
 	facts := f.view.Facts
 	switch {
-	case normalises == nil || !normalisesLastAxis(normalises):
+	case normalizes == nil || !normalizesLastAxis(normalizes):
 		return nil
 	case !leadsOnlyTo(f.view, norm.Outputs[0], rotary.Outputs[0]):
 		return nil
@@ -68,13 +68,13 @@ func (f *finder) joinNormRotary(d *form, norms *normsByOutput, rotary *Match) *M
 	}
 
 	j := f.join(d, rotary.Root, norm, rotary)
-	normed := j.place(norm, normalises, nil)
-	x, scale := normed[normalises.Inputs[0]], normed[normalises.Inputs[1]]
+	normed := j.place(norm, normalizes, nil)
+	x, scale := normed[normalizes.Inputs[0]], normed[normalizes.Inputs[1]]
 	for _, n := range moves {
 		x = x.Then("Transpose", "moved", nil, n.Attributes...)
 	}
 	rotated := j.place(rotary, rotates, map[*onnx.Value]*site.Operand{rotates.Inputs[0]: x})
-	j.Output(rotary.Outputs[0], j.ComputeAs(copied(normalises, rotates, "axis"), []string{"y"}, x, scale,
+	j.Output(rotary.Outputs[0], j.ComputeAs(copied(normalizes, rotates, "axis"), []string{"y"}, x, scale,
 		rotated[rotates.Inputs[1]], rotated[rotates.Inputs[2]])[0])
 	j.Nodes = slices.Concat(norm.Nodes, moves, rotary.Nodes)
 	return j.match()
@@ -118,8 +118,8 @@ func mainNode(m *Match) *onnx.Node {
 	return nil
 }
 
-// normalisesLastAxis checks the attribute axis. Patterns capture it as a float.
-func normalisesLastAxis(n *onnx.Node) bool {
+// normalizesLastAxis checks the attribute axis. Patterns capture it as a float.
+func normalizesLastAxis(n *onnx.Node) bool {
 	a := n.Attr("axis")
 	return a != nil && a.RefName == "" &&
 		(a.Type == onnx.AttrInt && a.Int == -1 || a.Type == onnx.AttrFloat && a.Float == -1)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the wheels and the sdist: what pip calls for `pip install .` (PEP 517), and what make calls with what it built.
 
-usage: python/backend.py OUT --program FILE --library FILE --licences FILE [--platform TAG]    the wheel mojo-patch
+usage: python/backend.py OUT --program FILE --library FILE --licenses FILE [--platform TAG]    the wheel mojo-patch
        python/backend.py OUT --cuda FILE [--platform TAG]                                      mojo-patch-cuda
        python/backend.py --version                                               the version that both get
 
@@ -29,13 +29,13 @@ import time
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LICENCES = {
+LICENSES = {
     "LICENSE": "LICENSE",
     "NOTICE": "NOTICE",
     "THIRD_PARTY.md": "THIRD_PARTY.md",
     "LICENSE.onnxruntime": "fused/kernels/third_party/onnxruntime/LICENSE",
 }
-MODULES = "THIRD_PARTY-LICENSES"  # of the Go modules; tools/licences.sh collects them
+MODULES = "THIRD_PARTY-LICENSES"  # of the Go modules; tools/licenses.sh collects them
 SUMMARY = "Fuses blocks of language models in ONNX, with kernels for onnxruntime"
 # Tracked files that a build does not need, as git patterns.
 NOT_BUILT = [".*", "bench", "docs/*.md", "docs/benchmarks", "docs/examples", "docs/figures", "docs/targets", "models",
@@ -47,7 +47,7 @@ Name: {name}
 Version: {version}
 Summary: {summary}
 License-Expression: Apache-2.0
-{licences}Keywords: onnx,onnxruntime,transformer,RMSNorm,rotary embedding,SwiGLU,mixture of experts
+{licenses}Keywords: onnx,onnxruntime,transformer,RMSNorm,rotary embedding,SwiGLU,mixture of experts
 Classifier: Programming Language :: Python :: 3
 Classifier: Programming Language :: Go
 Classifier: Programming Language :: C++
@@ -111,11 +111,11 @@ def version():
         return number if date else number + ".dev0"
 
 
-def metadata(name, summary, licences, more=""):
+def metadata(name, summary, licenses, more=""):
     """Returns the METADATA of a wheel, or the PKG-INFO of an sdist."""
     readme = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
     return METADATA.format(name=name, version=version(), summary=summary, more=more, readme=readme,
-                           licences="".join(f"License-File: {path}\n" for path in licences)).encode()
+                           licenses="".join(f"License-File: {path}\n" for path in licenses)).encode()
 
 
 def built_at():
@@ -155,13 +155,13 @@ class Wheel:
         self.info = f"{self.module}-{version()}.dist-info"
         self.name = f"{self.module}-{version()}-py3-none-{platform}.whl"
         self.files = {}
-        names = [*LICENCES, *([MODULES] if name == "mojo-patch" else [])]
+        names = [*LICENSES, *([MODULES] if name == "mojo-patch" else [])]
         self.add(f"{self.info}/METADATA", metadata(name, summary, names, more))
         tags = "".join(f"Tag: py3-none-{p}\n" for p in platform.split("."))
         self.add(f"{self.info}/WHEEL",
                  f"Wheel-Version: 1.0\nGenerator: mojo-patch\nRoot-Is-Purelib: false\n{tags}".encode())
-        for licence, source in LICENCES.items():
-            self.add(f"{self.info}/licenses/{licence}", (ROOT / source).read_bytes())
+        for license, source in LICENSES.items():
+            self.add(f"{self.info}/licenses/{license}", (ROOT / source).read_bytes())
 
     def add(self, name, content, mode=0o644):
         self.files[name] = (content, mode)
@@ -198,12 +198,12 @@ def cuda_extra():
     return f'Provides-Extra: cuda\nRequires-Dist: mojo-patch-cuda=={version()}; extra == "cuda"\n'
 
 
-def pack(folder, program, library, licences, platform):
+def pack(folder, program, library, licenses, platform):
     """Makes the wheel mojo-patch of the program, the CPU kernels, and the licenses of the linked modules."""
     wheel = Wheel("mojo-patch", SUMMARY, platform, cuda_extra())
     wheel.add_module()
     program, library = pathlib.Path(program), pathlib.Path(library)
-    wheel.add(f"{wheel.info}/licenses/{MODULES}", pathlib.Path(licences).read_bytes())
+    wheel.add(f"{wheel.info}/licenses/{MODULES}", pathlib.Path(licenses).read_bytes())
     wheel.add(f"{wheel.module}/{library.name}", library.read_bytes(), 0o755)
     name = "mojo-patch.exe" if program.suffix == ".exe" else "mojo-patch"
     wheel.add(f"{wheel.module}-{version()}.data/scripts/{name}", program.read_bytes(), 0o755)
@@ -258,7 +258,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         print("compiling the kernels, which takes some minutes", flush=True)
         run("cmake", "-S", "fused/kernels", "-B", kernels, *cmake_generator())
         run("cmake", "--build", kernels, "--target", "mojo_ops", "--parallel", str(min(os.cpu_count() or 2, 8)))
-        (temp / MODULES).write_bytes(subprocess.check_output(["sh", str(ROOT / "tools" / "licences.sh")]))
+        (temp / MODULES).write_bytes(subprocess.check_output(["sh", str(ROOT / "tools" / "licenses.sh")]))
         return pack(wheel_directory, program, kernels / library, temp / MODULES, this_platform()).name
 
 
@@ -269,7 +269,7 @@ def build_sdist(sdist_directory, config_settings=None):
     listed = subprocess.check_output(["git", "ls-files", "-z", "--", ".", *(f":(exclude){p}" for p in NOT_BUILT)],
                                      cwd=str(ROOT))
     base = f"mojo_patch-{version()}"
-    files = {f"{base}/PKG-INFO": (metadata("mojo-patch", SUMMARY, LICENCES.values(), cuda_extra()), 0o644)}
+    files = {f"{base}/PKG-INFO": (metadata("mojo-patch", SUMMARY, LICENSES.values(), cuda_extra()), 0o644)}
     for name in listed.decode().split("\0")[:-1]:
         path = ROOT / name
         files[f"{base}/{name}"] = path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644
@@ -292,7 +292,7 @@ def main(arguments):
 
     parser = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n\nA wheel")[0])
     parser.add_argument("out", nargs="?")
-    for flag in ("--program", "--library", "--licences", "--cuda", "--platform"):
+    for flag in ("--program", "--library", "--licenses", "--cuda", "--platform"):
         parser.add_argument(flag)
     parser.add_argument("--version", action="store_true")
     given = parser.parse_args(arguments)
@@ -301,10 +301,10 @@ def main(arguments):
         print(version())
     elif given.out and given.cuda:
         print(pack_cuda(given.out, given.cuda, platform))
-    elif given.out and given.program and given.library and given.licences:
-        print(pack(given.out, given.program, given.library, given.licences, platform))
+    elif given.out and given.program and given.library and given.licenses:
+        print(pack(given.out, given.program, given.library, given.licenses, platform))
     else:
-        parser.error("a folder is needed, and --program, --library and --licences, or --cuda")
+        parser.error("a folder is needed, and --program, --library and --licenses, or --cuda")
 
 
 if __name__ == "__main__":

@@ -276,7 +276,7 @@ func TestMicrosoftGroupQueryAttention(t *testing.T) {
 			tables: rotary, attrs: []*onnx.Attribute{rotation}},
 		{name: "a prompt rotated", queries: 4, lengths: []int64{3, 1}, total: 4, tables: rotary,
 			attrs: []*onnx.Attribute{rotation}},
-		{name: "tokens rotated by neighbours", queries: 3, past: 4, lengths: []int64{6}, total: 7, tables: rotary,
+		{name: "tokens rotated by neighbors", queries: 3, past: 4, lengths: []int64{6}, total: 7, tables: rotary,
 			attrs: []*onnx.Attribute{rotation, i("rotary_interleaved", 1)}},
 		{name: "a part rotated", queries: 1, past: 4, lengths: []int64{4, 2}, total: 5, tables: []int{table, 8},
 			attrs: []*onnx.Attribute{rotation}},

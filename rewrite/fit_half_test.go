@@ -30,8 +30,8 @@ func TestFittedHalf(t *testing.T) {
 		make     func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value
 	}{
 		{"scaled in the half type", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
-			normalised := cast(b, rows(b, cast(b, x, onnx.Float), onnx.Float), t)
-			return b.Op("Mul", normalised, cast(b, vectorOf(b, channels), t))
+			normalized := cast(b, rows(b, cast(b, x, onnx.Float), onnx.Float), t)
+			return b.Op("Mul", normalized, cast(b, vectorOf(b, channels), t))
 		}},
 		{"scaled in float32", "RMSNorm", func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
 			w := cast(b, cast(b, vectorOf(b, channels), t), onnx.Float)
@@ -42,9 +42,9 @@ func TestFittedHalf(t *testing.T) {
 		}},
 		{"layer norm", "LayerNormalization", func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
 			wide := cast(b, x, onnx.Float)
-			centred := b.Op("Sub", wide, b.Op("ReduceMean", wide, []int64{-1}))
+			centered := b.Op("Sub", wide, b.Op("ReduceMean", wide, []int64{-1}))
 			w := cast(b, cast(b, vectorOf(b, channels), t), onnx.Float)
-			return cast(b, b.Op("Add", b.Op("Mul", rows(b, centred, onnx.Float), w), w), t)
+			return cast(b, b.Op("Add", b.Op("Mul", rows(b, centered, onnx.Float), w), w), t)
 		}},
 		{"rotation", "RotaryEmbedding", func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
 			return rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {

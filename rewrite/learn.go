@@ -292,7 +292,7 @@ func (l *learner) finish() {
 	for _, p := range l.patterns {
 		q := LearntPattern{Name: p.Name, Op: onnx.OpName(p.sites[0].match.Domain, p.sites[0].match.Op),
 			Sites:   []string{},
-			Numbers: p.Generalised(), Text: p.String()}
+			Numbers: p.Generalized(), Text: p.String()}
 		for _, s := range p.sites {
 			q.Sites = append(q.Sites, s.scope.ID(s.match))
 		}

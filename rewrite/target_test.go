@@ -79,7 +79,7 @@ func TestMixturesForTargets(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r.Products != nil {
-				t.Errorf("reports products of a model without quantised weights: %+v", r.Products)
+				t.Errorf("reports products of a model without quantized weights: %+v", r.Products)
 			}
 			sites := sitesOf(r, "MoE")
 			if len(sites) != 1 || sites[0].Status != c.status || !strings.Contains(sites[0].Reason, c.reason) {

@@ -31,7 +31,7 @@ test-cann: $(CANN_LIBRARY) $(BIN) $(CANN_VENV)/.installed | $(CMAKE_STAMP) ## th
 
 $(TARGETS_VENV)/.installed: $(REQUIREMENTS)/targets.txt
 	@test -x $(TARGETS_VENV)/bin/python || $(PYTHON) -m venv $(TARGETS_VENV)
-	@echo "installing $< into $(TARGETS_VENV); onnxruntime-qnn has a licence of Qualcomm's own"
+	@echo "installing $< into $(TARGETS_VENV); onnxruntime-qnn has a license of Qualcomm's own"
 	@$(TARGETS_VENV)/bin/python -m pip install --disable-pip-version-check -q -r $<
 	@touch $@
 

@@ -88,16 +88,16 @@ $(WHEEL_BIN): $(GO_FILES)
 	@mkdir -p $(@D)
 	@$(WHEEL_CC) CGO_ENABLED=1 $(GO) build $(GIVEN) -o $@ ./cmd/mojo-patch
 
-# The licences of the Go modules that the program links, as their authors wrote them.
-MODULE_LICENCES := $(BUILD)/release/THIRD_PARTY-LICENSES
-$(MODULE_LICENCES): go.mod go.sum tools/licences.sh
+# The licenses of the Go modules that the program links, as their authors wrote them.
+MODULE_LICENSES := $(BUILD)/release/THIRD_PARTY-LICENSES
+$(MODULE_LICENSES): go.mod go.sum tools/licenses.sh
 	@mkdir -p $(@D)
-	@GO="$(GO)" tools/licences.sh >$@.tmp && mv $@.tmp $@
+	@GO="$(GO)" tools/licenses.sh >$@.tmp && mv $@.tmp $@
 
 WHEEL_DONE := $(WHEEL)/.done-$(VERSION)
-$(WHEEL_DONE): $(LIBRARY) $(WHEEL_BIN) $(MODULE_LICENCES) LICENSE NOTICE THIRD_PARTY.md \
+$(WHEEL_DONE): $(LIBRARY) $(WHEEL_BIN) $(MODULE_LICENSES) LICENSE NOTICE THIRD_PARTY.md \
 		$(shell find python -type f -not -name '*.pyc')
 	@rm -f $(WHEEL)/.done-* $(WHEEL)/*.whl
 	@$(PYTHON) python/backend.py $(WHEEL) --program $(WHEEL_BIN) --library $(LIBRARY) \
-		--licences $(MODULE_LICENCES) $(addprefix --platform ,$(WHEEL_PLATFORM))
+		--licenses $(MODULE_LICENSES) $(addprefix --platform ,$(WHEEL_PLATFORM))
 	@touch $@

@@ -31,7 +31,7 @@ CC_macos-arm64 := -F$(CURDIR)/$(STUBS) -L$(CURDIR)/$(STUBS)
 $(RELEASE)/macos-arm64/.done: $(STUBS)/.done
 
 .PHONY: release test-release
-release: $(PLATFORMS:%=$(RELEASE)/%/.done) $(MODULE_LICENCES) ## build/dist: archives, wheels, sdist, checksums, SBOM
+release: $(PLATFORMS:%=$(RELEASE)/%/.done) $(MODULE_LICENSES) ## build/dist: archives, wheels, sdist, checksums, SBOM
 	@$(PYTHON) tools/release.py $(DIST) $(RELEASE) $(PLATFORMS)
 
 # The program and the library of a platform. The library for this machine's is the one that the tests ran.

@@ -52,7 +52,7 @@ def archive(out, name, files, at):
         (out / f"{name}.tar.gz").write_bytes(backend.tar_file(inside, at))
 
 
-def licence(module):
+def license(module):
     """The license of a module as THIRD_PARTY.md has it."""
     for line in (ROOT / "THIRD_PARTY.md").read_text(encoding="utf-8").splitlines():
         cells = [c.strip() for c in line.split("|")]
@@ -81,7 +81,7 @@ def sbom(version, programs, with_cuda):
                 purl = f"pkg:golang/{module}@{at}"
                 components[purl] = {
                     "type": "library", "bom-ref": purl, "name": module, "version": at, "purl": purl,
-                    "licenses": [{"license": {"name": licence(module)}}],
+                    "licenses": [{"license": {"name": license(module)}}],
                     "properties": [{"name": "go:sum", "value": digest}],
                 }
     others = [
@@ -124,7 +124,7 @@ def main(out, built, *platforms):
     for platform in whole:
         program, library = program_of(built / platform), library_of(built / platform)
         files = {name: (ROOT / name, 0o644) for name in TEXTS}
-        files["LICENSE.onnxruntime"] = (ROOT / backend.LICENCES["LICENSE.onnxruntime"], 0o644)
+        files["LICENSE.onnxruntime"] = (ROOT / backend.LICENSES["LICENSE.onnxruntime"], 0o644)
         files["THIRD_PARTY-LICENSES"] = (built / "THIRD_PARTY-LICENSES", 0o644)
         files[bom.name] = (bom, 0o644)
         files[program.name], files[library.name] = (program, 0o755), (library, 0o755)

@@ -106,7 +106,7 @@ func ofNode(n *onnx.Node, facts *infer.Facts) (*Experts, error) {
 // New returns experts with SwiGLU, gates before ups and no biases. It returns an error for a shape that tables do not
 // support.
 func New(s Shape) (*Experts, error) {
-	quantised := s.Format == MXFP4 || s.Format == FP8
+	quantized := s.Format == MXFP4 || s.Format == FP8
 	multiple := map[string]int64{MXFP4: 32, FP8: 128}[s.Format]
 	switch {
 	case !slices.Contains(Formats(), s.Format):
@@ -115,13 +115,13 @@ func New(s Shape) (*Experts, error) {
 		return nil, fmt.Errorf("%s: sizes must be from 1 to a million", s)
 	case s.TopK > s.Experts:
 		return nil, fmt.Errorf("%s: a token cannot choose more experts than exist", s)
-	case quantised && (s.Hidden%multiple != 0 || s.Inner%multiple != 0):
+	case quantized && (s.Hidden%multiple != 0 || s.Inner%multiple != 0):
 		return nil, fmt.Errorf("%s: widths must be multiples of %d", s, multiple)
-	case quantised && s.Layout != "":
+	case quantized && s.Layout != "":
 		return nil, fmt.Errorf("%s: quantized experts have only one layout", s)
 	}
 	gate := fused.GLU{Activation: "silu", Alpha: 1}
-	if quantised {
+	if quantized {
 		code, activations := "e2m1", "float"
 		if s.Format == FP8 {
 			code, activations = "e4m3", "fp8"

@@ -139,11 +139,11 @@ SKLEARN = {
     "boosting": ensemble.GradientBoostingClassifier(n_estimators=10),
     "adaboost": ensemble.AdaBoostClassifier(n_estimators=5),
     "bayes": naive_bayes.GaussianNB(),
-    "neighbours": neighbors.KNeighborsClassifier(3),
+    "neighbors": neighbors.KNeighborsClassifier(3),
     "svc": svm.SVC(probability=False),
     "mlp": neural_network.MLPClassifier((16,), max_iter=20),
     "scaled": pipeline.make_pipeline(preprocessing.StandardScaler(), linear_model.LogisticRegression(max_iter=50)),
-    "normalised": pipeline.make_pipeline(preprocessing.Normalizer(), linear_model.LogisticRegression(max_iter=50)),
+    "normalized": pipeline.make_pipeline(preprocessing.Normalizer(), linear_model.LogisticRegression(max_iter=50)),
 }
 
 

@@ -35,7 +35,7 @@ PEERS = {
     "onnxslim": "onnxslim.slim(sys.argv[1], sys.argv[2])",
 }
 DTYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int64)": np.int64}
-LIMIT = 1e-4  # of the largest output, where onnxruntime's own optimisations do not change more
+LIMIT = 1e-4  # of the largest output, where onnxruntime's own optimizations do not change more
 PATIENCE = 120  # seconds for one model in a peer
 
 

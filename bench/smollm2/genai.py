@@ -60,8 +60,8 @@ def make(options, kind, flags, out):
     else:
         model = load(tool, MODEL / "graph.onnx", MODEL / "map.json", options.gguf, scratch).arguments["path"]
     if kind == "quantize":
-        measured([tool, "quantize", model, "--format", "q4_0", "-o", scratch / "quantised.onnx"])
-        model = scratch / "quantised.onnx"
+        measured([tool, "quantize", model, "--format", "q4_0", "-o", scratch / "quantized.onnx"])
+        model = scratch / "quantized.onnx"
     if flags is not None:
         measured([tool, "apply", model, "-o", scratch / "patched.onnx", *flags])
         model = scratch / "patched.onnx"

@@ -2,7 +2,7 @@
 """Runs exports with Qualcomm's provider for onnxruntime, on the emulator of its NPU (HTP) that the x86-64 package
 carries, as they are and patched with `apply --target qnn`; counts the ops that the provider made of them, and
 compares the patched ones with the goldens. CPU fallback is disabled, so that a model runs on the NPU or not at all;
-only where what is left to the CPU is no part of a recognised block, a second session allows it."""
+a second session allows it only if the nodes left to the CPU are not part of a recognized block."""
 
 import collections
 import json

@@ -58,7 +58,7 @@ func (b *bench) run(w wide) (err error) {
 		return err
 	}
 	var formats []string
-	for _, q := range kept.Quantised {
+	for _, q := range kept.Quantized {
 		formats = append(formats, fmt.Sprintf("%s: %d matrices, %s, %.3g bits", q.Format, q.Matrices, gb(q.Bytes),
 			q.Bits))
 	}

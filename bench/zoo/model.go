@@ -17,10 +17,10 @@ import (
 )
 
 const header = `Errors are the largest over the outputs, one figure per golden case: absolute for float32, in ulp of the output's
-largest magnitude (u) for half types. A model that neither onnxruntime nor the evaluator can run as it was exported is judged by
-the patched file alone.
+largest magnitude (u) for half types. A model that neither onnxruntime nor the evaluator can run as exported is judged only by
+the patched file.
 
-| model | nodes | RMSNorm | LayerNorm | rotary | GLU | router | MoE | sites checked (refused) | onnxruntime, kernels | same, unoptimised | onnxruntime, bodies | same, unoptimised | evaluator, patched | evaluator, original | verdict |
+| model | nodes | RMSNorm | LayerNorm | rotary | GLU | router | MoE | sites checked (refused) | onnxruntime, kernels | same, unoptimized | onnxruntime, bodies | same, unoptimized | evaluator, patched | evaluator, original | verdict |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |`
 
 type runner struct{ library, kernels, dir string }

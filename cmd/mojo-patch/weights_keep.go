@@ -90,22 +90,22 @@ func (f *keepFlags) keep(a *app, m *onnx.Model, p *weights.Plan) error {
 		defer kernels.close()
 		checks.KernelCheck = kernels.run
 	}
-	return p.KeepQuantised(m, weights.KeepOptions{Activations: f.activations, Rewrite: checks, Halves: f.all != "",
+	return p.KeepQuantized(m, weights.KeepOptions{Activations: f.activations, Rewrite: checks, Halves: f.all != "",
 		Keep: func(key, tensor string) bool { return names.MatchString(key) || names.MatchString(tensor) }})
 }
 
-// writeQuantised reports which weights stayed quantized, and which did not.
-func writeQuantised(a *app, m *onnx.Model, r *weights.Report, kernelsLib string) {
+// writeQuantized reports which weights stayed quantized, and which did not.
+func writeQuantized(a *app, m *onnx.Model, r *weights.Report, kernelsLib string) {
 	if r.Check == nil {
 		return
 	}
 	w := a.human()
-	t := newTable("quantised", ">matrices", ">bits a weight", ">in the file", ">in the model", ">as float32")
-	for _, q := range r.Quantised {
+	t := newTable("quantized", ">matrices", ">bits a weight", ">in the file", ">in the model", ">as float32")
+	for _, q := range r.Quantized {
 		t.add(q.Format, q.Matrices, fmt.Sprintf("%.2f", q.Bits), english.Bytes(q.File), english.Bytes(q.Bytes),
 			english.Bytes(q.Float))
 	}
-	if len(r.Quantised) > 0 {
+	if len(r.Quantized) > 0 {
 		t.write(w)
 		fmt.Fprintf(w, "products with %s activations; checked %s of site: worst difference %.3g of the greatest "+
 			"magnitude, structure %.3g%s\n", r.Check.Activations, counted(r.Check.Kinds, "kind"), r.Check.Definition,
@@ -139,7 +139,7 @@ func writeQuantised(a *app, m *onnx.Model, r *weights.Report, kernelsLib string)
 	sayWidened(a, m, kernelsLib)
 }
 
-func kernelFigure(c *weights.QuantisedCheck) string {
+func kernelFigure(c *weights.QuantizedCheck) string {
 	if c.Kernels == 0 {
 		return "; no kernel was run"
 	}

@@ -211,7 +211,7 @@ func (f *weightsLoadFlags) load(a *app, graph string) error {
 	if safe != nil {
 		r.Safe = safe.Safe
 		for i, k := range r.Keys {
-			if t := f.converted[k.Name]; t != nil && !k.Quantised {
+			if t := f.converted[k.Name]; t != nil && !k.Quantized {
 				r.Bytes += t.Size() - t.Len()*int64(onnx.Float.Bits()/8)
 				r.Keys[i].DataType = t.DataType.String()
 			}

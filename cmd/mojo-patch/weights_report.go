@@ -31,7 +31,7 @@ func writeLoadReport(a *app, m *onnx.Model, r *weights.Report, kernelsLib string
 		fmt.Fprintf(w, "unexpected %s %s%v\n", k.Name, k.Type, k.Shape)
 	}
 	writeTurned(w, r, a.verbose)
-	writeQuantised(a, m, r, kernelsLib)
+	writeQuantized(a, m, r, kernelsLib)
 	writeLoadWarnings(w, r)
 }
 

@@ -65,7 +65,7 @@ def main(folder, library=None):
                 deviation = c.get("spread", 1.5) * spread(name.split("_", 2)[2])
                 feeds[name] = (rng.standard_normal(shape) * deviation).astype(NUMPY_TYPE[t]).astype(np.float32)
         sessions = []
-        dump = path[:-5] + ".optimised"
+        dump = path[:-5] + ".optimized"
         for level in (ort.GraphOptimizationLevel.ORT_ENABLE_ALL, ort.GraphOptimizationLevel.ORT_DISABLE_ALL):
             sessions.append(run(path, level, dump if not sessions else None))
         if library:

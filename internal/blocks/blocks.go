@@ -18,23 +18,23 @@ type Format struct {
 
 // The ggml formats whose elements can be decoded. A Format for other types only has the size of a block.
 var (
-	Q4_0  = quantised(32, 18, decodeQ4_0, panelsQ4_0).rounding(encodeQ4_0)
-	Q4_1  = quantised(32, 20, decodeQ4_1, panelsQ4_1).rounding(encodeQ4_1)
-	Q5_0  = quantised(32, 22, decodeQ5_0, panelsQ5_0)
-	Q5_1  = quantised(32, 24, decodeQ5_1, panelsQ5_1)
-	Q8_0  = quantised(32, 34, decodeQ8_0, panelsQ8_0).rounding(encodeQ8_0)
-	Q4_K  = quantised(256, 144, decodeQ4_K, panelsQ4_K)
-	Q5_K  = quantised(256, 176, decodeQ5_K, panelsQ5_K)
-	Q6_K  = quantised(256, 210, decodeQ6_K, panelsQ6_K)
-	MXFP4 = quantised(32, 17, decodeMXFP4, panelsMXFP4).rounding(encodeMXFP4)
+	Q4_0  = quantized(32, 18, decodeQ4_0, panelsQ4_0).rounding(encodeQ4_0)
+	Q4_1  = quantized(32, 20, decodeQ4_1, panelsQ4_1).rounding(encodeQ4_1)
+	Q5_0  = quantized(32, 22, decodeQ5_0, panelsQ5_0)
+	Q5_1  = quantized(32, 24, decodeQ5_1, panelsQ5_1)
+	Q8_0  = quantized(32, 34, decodeQ8_0, panelsQ8_0).rounding(encodeQ8_0)
+	Q4_K  = quantized(256, 144, decodeQ4_K, panelsQ4_K)
+	Q5_K  = quantized(256, 176, decodeQ5_K, panelsQ5_K)
+	Q6_K  = quantized(256, 210, decodeQ6_K, panelsQ6_K)
+	MXFP4 = quantized(32, 17, decodeMXFP4, panelsMXFP4).rounding(encodeMXFP4)
 )
 
 // Formats of safetensors files, whose scales are separate tensors: a block here is a scale followed by its codes.
 var (
 	// FP8Block is DeepSeek-V3's: a float32 and 128 elements of float8e4m3fn. 128 rows share their scales.
-	FP8Block = quantised(128, 132, decodeFP8Block, panelsFP8Block).rounding(encodeFP8Block).sharing(128, shareFP8Block)
+	FP8Block = quantized(128, 132, decodeFP8Block, panelsFP8Block).rounding(encodeFP8Block).sharing(128, shareFP8Block)
 	// MXFP4Pairs is gpt-oss's: an exponent and 32 elements of float4e2m1, adjacent ones in a byte.
-	MXFP4Pairs = quantised(32, 17, decodeMXFP4Pairs, panelsMXFP4Pairs)
+	MXFP4Pairs = quantized(32, 17, decodeMXFP4Pairs, panelsMXFP4Pairs)
 )
 
 // The 16-bit formats, whose elements are stored one by one.
@@ -51,8 +51,8 @@ func Half(t onnx.DataType) *Format {
 	return F16
 }
 
-// quantised returns the format whose blocks decode decodes one at a time, with its panel layout.
-func quantised(elements, size int, decode func(dst []float32, src []byte), panels Panels) *Format {
+// quantized returns the format whose blocks decode decodes one at a time, with its panel layout.
+func quantized(elements, size int, decode func(dst []float32, src []byte), panels Panels) *Format {
 	f := &Format{Elements: elements, Size: size, panels: &panels}
 	f.panels.format = f
 	f.decode = func(dst []float32, src []byte) {

@@ -35,7 +35,7 @@ func TestCulprits(t *testing.T) {
 		"two apart":           {64, [][]int{{5}, {41}}, 40},
 		"three":               {90, [][]int{{3}, {4}, {80}}, 60},
 		"a pair":              {64, [][]int{{5, 41}}, 120},
-		"neighbours":          {64, [][]int{{30, 31}}, 120},
+		"neighbors":           {64, [][]int{{30, 31}}, 120},
 		"a pair and one":      {64, [][]int{{5, 41}, {60}}, 160},
 		"three together":      {40, [][]int{{1, 20, 39}}, 250},
 		"everything together": {8, [][]int{{0, 1, 2, 3, 4, 5, 6, 7}}, 40},

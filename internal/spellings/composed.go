@@ -188,12 +188,12 @@ func writeComposedNorm(w *writer) []*onnx.Value {
 		count++
 	case a.wrong("negative epsilon"):
 		epsilon = -epsilon
-	case a.wrong("cube in place of the square"):
+	case a.wrong("cube instead of the square"):
 		return []*onnx.Value{a.product(x, scale, a.inverseRoot(a.plus(a.times(a.over(a.op("Abs",
 			a.op("Mul", a.op("Mul", x, x), x))), 1/count), a.number(epsilon))))}
-	case a.outside("x centred"):
+	case a.outside("x centered"):
 		x = a.op("Sub", x, a.times(a.over(x), 1/count))
-	case a.wrong("first axis in place of the last"):
+	case a.wrong("first axis instead of the last"):
 		mean := a.reduce("ReduceMean", a.square(x), []int64{0}, true)
 		return []*onnx.Value{a.product(x, scale, a.inverseRoot(a.plus(mean, a.number(epsilon))))}
 	case a.wrong("epsilon outside the root"):

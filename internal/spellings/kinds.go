@@ -108,7 +108,7 @@ func writeGatedRMSNorm(first bool) func(*writer) []*onnx.Value {
 				onnx.IntAttr("axis", 0)))
 			n.rank, n.size = n.rank+1, last/groups
 		}
-		y := n.normalise(x, nil)
+		y := n.normalize(x, nil)
 		grid := n.rank > len(dims) && w.chance(2) // the scale has groups
 		if grid {
 			scale = w.op("Reshape", scale, w.ints(int64(groups), int64(last/groups)))

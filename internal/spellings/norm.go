@@ -40,13 +40,13 @@ func (n norm) widen(v *onnx.Value) *onnx.Value {
 
 func (n norm) power(x *onnx.Value) *onnx.Value {
 	switch {
-	case n.wrong("cube in place of the square"):
+	case n.wrong("cube instead of the square"):
 		return n.op("Pow", x, n.scalar(n.wide, 3))
-	case n.wrong("magnitude in place of the square"):
+	case n.wrong("magnitude instead of the square"):
 		return n.op("Abs", x)
 	case n.wrong("square of a shifted x"):
 		x = n.op("Add", x, n.scalar(n.wide, 0.25))
-	case n.wrong("product with the sigmoid in place of the square"):
+	case n.wrong("product with the sigmoid instead of the square"):
 		return n.op("Mul", x, n.op("Sigmoid", x))
 	}
 	if n.chance(2) {
@@ -60,9 +60,9 @@ func (n norm) mean(x *onnx.Value) *onnx.Value {
 	last := n.lastAxis(n.rank)
 	reduce, over := "ReduceMean", []int64{n.lastAxis(n.rank)}
 	switch {
-	case n.wrong("sum in place of the mean"):
+	case n.wrong("sum instead of the mean"):
 		reduce = "ReduceSum"
-	case n.wrong("maximum in place of the mean"):
+	case n.wrong("maximum instead of the mean"):
 		reduce = "ReduceMax"
 	case n.wrong("mean over the first axis"):
 		over = []int64{0}
@@ -154,8 +154,8 @@ func (n norm) root(v *onnx.Value) *onnx.Value {
 	return n.op("Sqrt", v)
 }
 
-// normalise writes x / sqrt(mean(x^2) + epsilon), times scale (in the wide type) unless scale is nil.
-func (n norm) normalise(x, scale *onnx.Value) *onnx.Value {
+// normalize writes x / sqrt(mean(x^2) + epsilon), times scale (in the wide type) unless scale is nil.
+func (n norm) normalize(x, scale *onnx.Value) *onnx.Value {
 	mean := n.mean(n.power(x))
 	eps := n.scalar(n.wide, n.epsilon)
 	switch {

@@ -5,24 +5,24 @@ import "github.com/mojo-patch/mojo-patch/onnx"
 // rmsNorm writes the norm with its casts: the scale comes before the cast back, or after it.
 func (n norm) rmsNorm(x, scale *onnx.Value, after bool) *onnx.Value {
 	xf := n.widen(x)
-	if n.wrong("x centred") {
+	if n.wrong("x centered") {
 		xf = n.op("Sub", xf, n.reduce("ReduceMean", xf, []int64{-1}, true))
 	}
-	if n.outside("bias in place of the scale") {
-		return n.op("Add", n.cast(scale, n.typ), n.cast(n.normalise(xf, nil), n.typ))
+	if n.outside("bias instead of the scale") {
+		return n.op("Add", n.cast(scale, n.typ), n.cast(n.normalize(xf, nil), n.typ))
 	}
 	scale = n.spread(scale, x)
 	if !after {
 		if n.scaleType != n.wide || n.chance(4) {
 			scale = n.cast(scale, n.wide)
 		}
-		y := n.normalise(xf, scale)
+		y := n.normalize(xf, scale)
 		if n.half() || n.chance(4) {
 			y = n.cast(y, n.typ)
 		}
 		return y
 	}
-	y := n.normalise(xf, nil)
+	y := n.normalize(xf, nil)
 	if n.half() || n.chance(4) {
 		y = n.cast(y, n.typ)
 	}
@@ -66,11 +66,11 @@ func (w *writer) residual(dims []dim) *onnx.Value {
 // residualSum writes the sum of x and a residual.
 func (w *writer) residualSum(x, residual *onnx.Value) *onnx.Value {
 	switch {
-	case w.wrong("difference in place of the sum"):
+	case w.wrong("difference instead of the sum"):
 		return w.op("Sub", x, residual)
-	case w.wrong("product in place of the sum"):
+	case w.wrong("product instead of the sum"):
 		return w.op("Mul", x, residual)
-	case w.wrong("greatest in place of the sum"):
+	case w.wrong("greatest instead of the sum"):
 		return w.op("Max", x, residual)
 	}
 	return w.sum(x, residual)
@@ -84,7 +84,7 @@ func writeRMSNormalization(w *writer) []*onnx.Value {
 	in := w.enter(w.input("x", w.typ, dims), n.scaleOf(w.typ, dims))
 	attrs := []any{in[0], in[1], onnx.FloatAttr("epsilon", float32(n.epsilon))}
 	switch axis := w.lastAxis(len(dims)); {
-	case w.square && w.wrong("normalised over two axes"):
+	case w.square && w.wrong("normalized over two axes"):
 		attrs = append(attrs, onnx.IntAttr("axis", -2))
 	case w.half() && w.wrong("statistics in the type of x"):
 		attrs = append(attrs, onnx.IntAttr("stash_type", int64(w.typ)))
@@ -122,22 +122,22 @@ func (w *writer) row(name string, channels int) *onnx.Value {
 func (n norm) layerNorm(x *onnx.Value, rows []*onnx.Value) *onnx.Value {
 	w := n.writer
 	xf := n.widen(x)
-	centre := n.reduce("ReduceMean", xf, []int64{n.lastAxis(n.rank)}, true)
+	center := n.reduce("ReduceMean", xf, []int64{n.lastAxis(n.rank)}, true)
 	switch {
-	case w.wrong("centred at the maximum"):
-		centre = n.reduce("ReduceMax", xf, []int64{-1}, true)
-	case w.wrong("centred along another axis"):
-		centre = n.reduce("ReduceMean", xf, []int64{0}, true)
+	case w.wrong("centered at the maximum"):
+		center = n.reduce("ReduceMax", xf, []int64{-1}, true)
+	case w.wrong("centered along another axis"):
+		center = n.reduce("ReduceMean", xf, []int64{0}, true)
 	case w.wrong("mean added"):
-		centre = w.op("Neg", centre)
+		center = w.op("Neg", center)
 	}
-	d := w.op("Sub", xf, centre)
+	d := w.op("Sub", xf, center)
 	after := w.chance(2)
 	var scale *onnx.Value
 	if !after {
 		scale = n.widen(n.spread(rows[0], x))
 	}
-	y := n.normalise(d, scale)
+	y := n.normalize(d, scale)
 	if w.half() || w.chance(4) {
 		y = w.cast(y, w.typ)
 	}

@@ -92,10 +92,10 @@ func (d *decoder) vector(name string, mean float64, dims ...int64) *onnx.Value {
 	return d.parameter(name, dims...)
 }
 
-// linear adds a linear layer without bias; its weight is FP8 if quantised is set.
-func (d *decoder) linear(module string, x *onnx.Value, out, in int64, quantised bool) *onnx.Value {
+// linear adds a linear layer without bias; its weight is FP8 if quantized is set.
+func (d *decoder) linear(module string, x *onnx.Value, out, in int64, quantized bool) *onnx.Value {
 	name := module + ".weight"
-	if quantised {
+	if quantized {
 		d.store(fp8(name, out, in)...)
 	} else {
 		d.store(bfloat16(name, 0, 1/math.Sqrt(float64(in)), out, in))

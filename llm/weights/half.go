@@ -89,12 +89,12 @@ func (r *Report) halves(p *Plan) {
 		}
 		seen[a.half] = true
 		name := map[onnx.DataType]string{onnx.Float16: "f16", onnx.BFloat16: "bf16"}[a.half.DataType]
-		i := slices.IndexFunc(r.Quantised, func(f QuantisedFormat) bool { return f.Format == name })
+		i := slices.IndexFunc(r.Quantized, func(f QuantizedFormat) bool { return f.Format == name })
 		if i < 0 {
-			i = len(r.Quantised)
-			r.Quantised = append(r.Quantised, QuantisedFormat{Format: name, Bits: 16})
+			i = len(r.Quantized)
+			r.Quantized = append(r.Quantized, QuantizedFormat{Format: name, Bits: 16})
 		}
-		f, elements := &r.Quantised[i], a.half.Len()
+		f, elements := &r.Quantized[i], a.half.Len()
 		f.Matrices++
 		f.Elements, f.File, f.Bytes, f.Float = f.Elements+elements, f.File+2*elements, f.Bytes+2*elements,
 			f.Float+4*elements

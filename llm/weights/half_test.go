@@ -40,7 +40,7 @@ func TestKeepHalves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.KeepQuantised(g, weights.KeepOptions{Halves: true}); err != nil {
+		if err := p.KeepQuantized(g, weights.KeepOptions{Halves: true}); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.Apply(nil); err != nil {
@@ -56,8 +56,8 @@ func TestKeepHalves(t *testing.T) {
 		}
 		defer kept.Close()
 		r := p.Report()
-		if len(r.Quantised) != 1 || r.Quantised[0].Matrices != p.Kept() || r.Quantised[0].Bits != 16 || p.Kept() < 15 {
-			t.Errorf("%s: %+v, %d kept", dtype, r.Quantised, p.Kept())
+		if len(r.Quantized) != 1 || r.Quantized[0].Matrices != p.Kept() || r.Quantized[0].Bits != 16 || p.Kept() < 15 {
+			t.Errorf("%s: %+v, %d kept", dtype, r.Quantized, p.Kept())
 		}
 		products := 0
 		for _, n := range kept.Graph.Nodes {

@@ -94,7 +94,7 @@ func fill(m *onnx.Model, path string, keeps bool) error {
 	defer c.Close()
 	p, err := weights.Match(m, c, weights.MatchOptions{})
 	if err == nil && keeps {
-		err = p.KeepQuantised(m, weights.KeepOptions{})
+		err = p.KeepQuantized(m, weights.KeepOptions{})
 	}
 	if err == nil {
 		err = p.Apply(nil)

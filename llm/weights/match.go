@@ -45,7 +45,7 @@ type Plan struct {
 	unexpected  []*Tensor
 	unusedMap   []string
 	execution   *execution
-	check       *QuantisedCheck // of the quantized weights; nil if it was not requested
+	check       *QuantizedCheck // of the quantized weights; nil if it was not requested
 }
 
 // MatchOptions are the options of Match.

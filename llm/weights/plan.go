@@ -13,7 +13,7 @@ import (
 // Missing returns the number of expected initializers without a tensor, or with one of another shape.
 func (p *Plan) Missing() int { return len(p.missing) }
 
-// Kept returns the number of initializers that KeepQuantised left in the checkpoint's format.
+// Kept returns the number of initializers that KeepQuantized left in the checkpoint's format.
 func (p *Plan) Kept() int {
 	n := 0
 	for _, a := range p.assignments {

@@ -32,17 +32,17 @@ type Report struct {
 	UnusedMap []string `json:"unused_map_entries"`
 	Elements  int64    `json:"elements"`
 	Bytes     int64    `json:"bytes"`
-	// Quantised lists the formats of the keys that kept the checkpoint's format, Widened the keys that did not. Both
+	// Quantized lists the formats of the keys that kept the checkpoint's format, Widened the keys that did not. Both
 	// are absent unless keeping was requested.
-	Quantised []QuantisedFormat `json:"quantised,omitempty"`
+	Quantized []QuantizedFormat `json:"quantized,omitempty"`
 	Widened   []WidenedKey      `json:"widened,omitempty"`
-	Check     *QuantisedCheck   `json:"check,omitempty"`
+	Check     *QuantizedCheck   `json:"check,omitempty"`
 	// Safe reports how the model was kept from overflowing in float16; absent unless requested.
 	Safe *streams.SafeReport `json:"safe,omitempty"`
 }
 
-// QuantisedFormat summarizes the matrices of one format. A matrix that several keys share counts once.
-type QuantisedFormat struct {
+// QuantizedFormat summarizes the matrices of one format. A matrix that several keys share counts once.
+type QuantizedFormat struct {
 	Format   string `json:"format"`
 	Matrices int    `json:"matrices"`
 	Elements int64  `json:"elements"`
@@ -64,9 +64,9 @@ type WidenedKey struct {
 	Refused bool `json:"refused,omitempty"`
 }
 
-// QuantisedCheck has the worst results over all kinds of sites, relative to the greatest magnitude: the difference of
+// QuantizedCheck has the worst results over all kinds of sites, relative to the greatest magnitude: the difference of
 // the op with exact activations from the product of floats, and of its kernel from its definition.
-type QuantisedCheck struct {
+type QuantizedCheck struct {
 	Activations string  `json:"activations"`
 	Kinds       int     `json:"kinds"`
 	Structural  float64 `json:"structural_max_rel"`
@@ -121,8 +121,8 @@ type LoadedKey struct {
 	Tied string `json:"tied_to,omitempty"`
 	// Overflows counts the finite elements that the cast made infinite.
 	Overflows int64 `json:"overflows,omitempty"`
-	// Quantised reports that the key keeps the checkpoint's format, which DataType names.
-	Quantised bool `json:"quantised,omitempty"`
+	// Quantized reports that the key keeps the checkpoint's format, which DataType names.
+	Quantized bool `json:"quantized,omitempty"`
 }
 
 // Report describes the plan and, after the model is written, the results.
@@ -152,7 +152,7 @@ func (p *Plan) Report() *Report {
 			r.Bytes += a.value.Const.Size()
 		}
 	}
-	r.quantised(p)
+	r.quantized(p)
 	slices.SortFunc(r.Present, func(a, b PresentKey) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(r.Keys, func(a, b LoadedKey) int { return cmp.Compare(a.Name, b.Name) })
 	r.Loaded = len(r.Keys)
@@ -160,8 +160,8 @@ func (p *Plan) Report() *Report {
 	return r
 }
 
-// quantised adds the keys that stayed quantized.
-func (r *Report) quantised(p *Plan) {
+// quantized adds the keys that stayed quantized.
+func (r *Report) quantized(p *Plan) {
 	if r.Check = p.check; p.check == nil {
 		return
 	}
@@ -174,12 +174,12 @@ func (r *Report) quantised(p *Plan) {
 		}
 		seen[m] = true
 		q := m.matrix
-		i := slices.IndexFunc(r.Quantised, func(f QuantisedFormat) bool { return f.Format == q.Format })
+		i := slices.IndexFunc(r.Quantized, func(f QuantizedFormat) bool { return f.Format == q.Format })
 		if i < 0 {
-			i = len(r.Quantised)
-			r.Quantised = append(r.Quantised, QuantisedFormat{Format: q.Format})
+			i = len(r.Quantized)
+			r.Quantized = append(r.Quantized, QuantizedFormat{Format: q.Format})
 		}
-		f := &r.Quantised[i]
+		f := &r.Quantized[i]
 		f.Matrices++
 		f.Elements += m.n * m.k
 		f.File += m.fileSize()
@@ -190,7 +190,7 @@ func (r *Report) quantised(p *Plan) {
 		r.Bytes += q.Size()
 	}
 	r.halves(p)
-	slices.SortFunc(r.Quantised, func(a, b QuantisedFormat) int { return cmp.Compare(a.Format, b.Format) })
+	slices.SortFunc(r.Quantized, func(a, b QuantizedFormat) int { return cmp.Compare(a.Format, b.Format) })
 }
 
 func (a *assignment) describe() LoadedKey {
@@ -214,7 +214,7 @@ func (a *assignment) describe() LoadedKey {
 		k.Tied = a.tied.value.Name
 	}
 	if a.kept != nil {
-		k.DataType, k.Cast, k.Transposed, k.Quantised = a.kept.matrix.Format, false, false, true
+		k.DataType, k.Cast, k.Transposed, k.Quantized = a.kept.matrix.Format, false, false, true
 	}
 	return k
 }

@@ -89,8 +89,8 @@ func TestKeepFP8(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(r.Quantised) != 1 || r.Quantised[0].Format != "fp8-block" || r.Quantised[0].Matrices != 3 ||
-			len(r.Widened) != 0 || r.Quantised[0].File != 3*(n*k+16) || r.Quantised[0].Bits > 8.4 {
+		if len(r.Quantized) != 1 || r.Quantized[0].Format != "fp8-block" || r.Quantized[0].Matrices != 3 ||
+			len(r.Widened) != 0 || r.Quantized[0].File != 3*(n*k+16) || r.Quantized[0].Bits > 8.4 {
 			t.Fatalf("%+v", r)
 		}
 		got := outputs(t, m, onnx.Float, n, k)
@@ -171,7 +171,7 @@ func TestKeepMXFP4(t *testing.T) {
 		}
 	}
 	m, r, err := keep(t, reader(t, name, "MatMul", []int64{k, n}), path, weights.KeepOptions{})
-	if err != nil || len(r.Quantised) != 1 || r.Quantised[0].Format != "mxfp4" {
+	if err != nil || len(r.Quantized) != 1 || r.Quantized[0].Format != "mxfp4" {
 		t.Fatalf("%+v (%v)", r, err)
 	}
 	rows := unpacked(t, m.Graph.Nodes[0], blocks.MXFP4Pairs)
@@ -260,7 +260,7 @@ func loading(t *testing.T, m *onnx.Model, path string, keeps bool) string {
 	t.Helper()
 	p, err := weights.Match(m, open(t, path), weights.MatchOptions{})
 	if err == nil && keeps {
-		err = p.KeepQuantised(m, weights.KeepOptions{})
+		err = p.KeepQuantized(m, weights.KeepOptions{})
 	}
 	if err == nil {
 		err = p.Apply(nil)

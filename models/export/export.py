@@ -12,7 +12,7 @@ a case other than the exporter's sample) or near/ (near misses). The exporters a
     dynamo   torch.onnx.export(dynamo=True); dynamo23 the same for opset 23
     ts       torch.onnx.export(dynamo=False): TorchScript
     hf       transformers' own OnnxExporter
-Each export is run in onnxruntime, without optimisations, against the recorded outputs; one that fails is deleted and
+Each export is run in onnxruntime, without optimizations, against the recorded outputs; one that fails is deleted and
 the exit status is 1. The truth.json beside it gets the number of blocks that one forward pass executes.
 """
 

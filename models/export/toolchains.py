@@ -9,7 +9,7 @@ toolchains-tf.txt what tf does, toolchains-second.txt and toolchains-tf-second.t
 
 DIR gets TOOLCHAIN-NAME.onnx, its goldens
 TOOLCHAIN-NAME.npz, and truth.json: the blocks that each model has by construction. The exit status is 1 where a
-model is not written or onnxruntime, without optimisations, does not give its framework's outputs; such a one is left
+model is not written or onnxruntime, without optimizations, does not give its framework's outputs; such a one is left
 out.
 """
 

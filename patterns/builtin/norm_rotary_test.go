@@ -98,9 +98,9 @@ func TestNormRotary(t *testing.T) {
 			scale := r.Op("Reshape", r.weight(16), []int64{2, 1, headSize})
 			return []*onnx.Value{rotate(r, r.Op("Mul", r.Op("Mul", r.x, inverse), scale))}
 		}, both},
-		"a norm of the centred heads": {func(r *rotaryGraph) []*onnx.Value {
-			centred := r.Op("Sub", r.x, r.Op("ReduceMean", r.x, []int64{-1}))
-			return []*onnx.Value{rotate(r, plainNorm.build(r.graph, centred))}
+		"a norm of the centered heads": {func(r *rotaryGraph) []*onnx.Value {
+			centered := r.Op("Sub", r.x, r.Op("ReduceMean", r.x, []int64{-1}))
+			return []*onnx.Value{rotate(r, plainNorm.build(r.graph, centered))}
 		}, "LayerNorm RotaryEmbedding"},
 		"a transposition of what is wider": {func(r *rotaryGraph) []*onnx.Value {
 			heads := r.input("heads", "batch", "seq", 2, headSize)

@@ -69,11 +69,11 @@ func TestRotation(t *testing.T) {
 			p, q := r.products(r.cut(r.x, 0, 4, 1), r.cut(r.x, 4, 99, 1))
 			return r.join(p, q)
 		}, "0 8 first halves"},
-		{"neighbours into halves", 4, func(r *rotaryGraph) *onnx.Value {
+		{"neighbors into halves", 4, func(r *rotaryGraph) *onnx.Value {
 			p, q := r.products(r.cut(r.x, 0, 8, 2), r.cut(r.x, 1, 8, 2))
 			return r.join(p, q)
 		}, "1 8 first halves"},
-		{"neighbours stacked", 8, func(r *rotaryGraph) *onnx.Value {
+		{"neighbors stacked", 8, func(r *rotaryGraph) *onnx.Value {
 			stacked := r.join(r.Op("Unsqueeze", r.Op("Neg", r.cut(r.x, 1, 8, 2)), []int64{-1}),
 				r.Op("Unsqueeze", r.cut(r.x, 0, 8, 2), []int64{-1}))
 			rotated := r.Op("Reshape", stacked, []int64{0, 2, -1, 8})

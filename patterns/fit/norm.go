@@ -261,7 +261,7 @@ func (n *normReader) measure(with values) (scale, bias []float64, why *reason.Re
 func (n *normReader) scaleOf(x, y [][]float64, bias []float64) []float64 {
 	var scale []float64
 	most := 0.0
-	for i, normed := range n.normalised(x...) {
+	for i, normed := range n.normalized(x...) {
 		of := make([]float64, len(normed))
 		for c, v := range normed {
 			of[c] = (y[i][c] - bias[c]) / v
@@ -300,8 +300,8 @@ func (n *normReader) apply(rows [][]float64, epsilon float64, scale, bias []floa
 	return slices.Collect(slices.Chunk(out[0].F, channels))
 }
 
-// normalised returns the rows normalized without epsilon, scale and bias.
-func (n *normReader) normalised(rows ...[]float64) [][]float64 {
+// normalized returns the rows normalized without epsilon, scale and bias.
+func (n *normReader) normalized(rows ...[]float64) [][]float64 {
 	channels := n.rows.channels
 	return n.apply(rows, 0, slices.Repeat([]float64{1}, channels), make([]float64, channels))
 }
@@ -338,7 +338,7 @@ func (n *normReader) readEpsilon(scale, bias []float64) *reason.Reason {
 			break
 		}
 		row, result := n.rows.of(x)[0], n.rows.of(y)[0]
-		normed := n.normalised(row)[0]
+		normed := n.normalized(row)[0]
 		meanSquare, at := n.meanSquare(row, normed), 0
 		for c := range scale {
 			if math.Abs(scale[c]*normed[c]) > math.Abs(scale[at]*normed[at]) {
@@ -390,7 +390,7 @@ func (n *normReader) verify(scale, bias []float64) *reason.Reason {
 			return reason.New(reason.Other, nil, "a norm that cannot be computed")
 		}
 		rows, results := n.rows.of(sample), n.rows.of(y)
-		normed := n.normalised(rows...)
+		normed := n.normalized(rows...)
 		for i, want := range n.apply(rows, n.norm.Epsilon, scale, bias) {
 			row, meanSquare := rows[i], n.meanSquare(rows[i], normed[i])
 			magnitude := greatest(want)
@@ -413,7 +413,7 @@ func (n *normReader) verify(scale, bias []float64) *reason.Reason {
 
 // otherwise returns the reason for a region that normalizes great rows like the op, but not this row.
 func (n *normReader) otherwise(row, result, scale []float64) *reason.Reason {
-	normed := n.normalised(row)[0]
+	normed := n.normalized(row)[0]
 	meanSquare := n.meanSquare(row, normed)
 	least, rms := math.Sqrt(n.norm.Epsilon), math.Sqrt(meanSquare)
 	is := func(divisor float64) bool {

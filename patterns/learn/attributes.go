@@ -95,7 +95,7 @@ func (w *writer) nodeAttribute(n *onnx.Node, a *onnx.Attribute, demand func(nota
 	case a.Type == onnx.AttrInt:
 		number(float64(a.Int))
 	case a.Type == onnx.AttrFloat:
-		if p.As = w.generalised(float64(a.Float)); p.As == "" {
+		if p.As = w.generalized(float64(a.Float)); p.As == "" {
 			number(short(float64(a.Float)))
 		}
 	case a.Type == onnx.AttrString:

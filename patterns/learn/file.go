@@ -18,7 +18,7 @@ type File struct {
 // Add adds a pattern learned from the given number of blocks, the first of which ends in node.
 func (f *File) Add(p *Pattern, node string, blocks int) {
 	fmt.Fprintf(&f.text, "\n# %s, the first at node %q.", english.Counted(blocks, "block"), node)
-	if list := p.Generalised(); len(list) > 0 {
+	if list := p.Generalized(); len(list) > 0 {
 		fmt.Fprintf(&f.text, " May be another number: %s.", strings.Join(list, ", "))
 	}
 	f.text.WriteString("\n" + p.String())
@@ -36,8 +36,8 @@ func (f *File) String() string {
 // String returns the name of the number and its value at the match.
 func (n Number) String() string { return fmt.Sprintf("%s (%v)", n.Name, short(n.Value)) }
 
-// Generalised lists the numbers that may differ elsewhere, with their values at the match.
-func (p *Pattern) Generalised() []string {
+// Generalized lists the numbers that may differ elsewhere, with their values at the match.
+func (p *Pattern) Generalized() []string {
 	var list []string
 	for _, n := range p.Numbers {
 		list = append(list, n.String())

@@ -88,7 +88,7 @@ type writer struct {
 	fixed           bool                   // the pattern only holds for rows of one size
 	rotary          float64                // number of rotated channels
 	known           []attribute            // the numbers of the op
-	numbers         []Number               // that were generalised
+	numbers         []Number               // that were generalized
 	terms           map[*onnx.Value]*term  // memo of read
 	nodes           int                    // number of nodes read
 	order           []*term                // the terms of nodes, operands first

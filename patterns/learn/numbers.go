@@ -72,7 +72,7 @@ func (w *writer) attributes() {
 
 // number returns the pattern of a constant: a capture if it may be another number.
 func (w *writer) number(x float64) notation.Expr {
-	if name := w.generalised(x); name != "" {
+	if name := w.generalized(x); name != "" {
 		return &notation.Capture{Name: name}
 	}
 	return &notation.Number{Value: short(x)}
@@ -90,8 +90,8 @@ func short(x float64) float64 {
 	return y
 }
 
-// generalised returns the name of a number that may differ, "" for others.
-func (w *writer) generalised(x float64) string {
+// generalized returns the name of a number that may differ, "" for others.
+func (w *writer) generalized(x float64) string {
 	for _, n := range w.numbers {
 		if n.Value == x {
 			return n.Name

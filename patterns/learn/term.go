@@ -159,7 +159,7 @@ func pointer(n int64) *float64 {
 
 func (w *writer) filled(x float64) *term {
 	a := notation.AttrPattern{Name: "value", Capture: -1}
-	if name := w.generalised(x); name != "" {
+	if name := w.generalized(x); name != "" {
 		a.As, a.Capture = name, 0
 	} else {
 		x = short(x)
@@ -232,7 +232,7 @@ func (w *writer) plainOperand(n *onnx.Node, i int) *term {
 func (w *writer) add(t *term) *term {
 	t.op = t.call.Op
 	if t.call.Domain == "" {
-		w.generalise(t)
+		w.generalize(t)
 	}
 	if notation.Commutative[t.call.Op] && t.call.Domain == "" && len(t.args) == 2 {
 		w.flatten(t)

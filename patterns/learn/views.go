@@ -13,8 +13,8 @@ var (
 	byPower = map[float64]string{2: "Square", 3: "Cube", 0.5: "Root", -1: "Inverse", -0.5: "InverseRoot"}
 )
 
-// generalise writes a term as a view if there is one for it.
-func (w *writer) generalise(t *term) {
+// generalize writes a term as a view if there is one for it.
+func (w *writer) generalize(t *term) {
 	is := func(view string, args ...*term) { t.call, t.args = notation.Call{Op: view}, args }
 	switch view := byOp[t.call.Op]; {
 	case view != "":

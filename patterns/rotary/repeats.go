@@ -20,8 +20,8 @@ var elementwise = map[string]bool{
 var sidewise = map[string]bool{"Mul": true, "Div": true, "Add": true, "Sub": true, "Pow": true}
 
 // Repeats reports whether the last axis of v is known to hold every element twice: in two equal halves or, with
-// neighbours, each beside its double. Tables of cosines and sines are often written so.
-func Repeats(g *match.View, v *onnx.Value, neighbours bool) bool {
+// neighbors, each beside its double. Tables of cosines and sines are often written so.
+func Repeats(g *match.View, v *onnx.Value, neighbors bool) bool {
 	left := maxRepeats
 	var holds func(v *onnx.Value) bool
 	holds = func(v *onnx.Value) bool {
@@ -33,7 +33,7 @@ func Repeats(g *match.View, v *onnx.Value, neighbours bool) bool {
 		if len(c) == 0 || len(c)%2 != 0 {
 			return false
 		}
-		if repeats(c, neighbours) {
+		if repeats(c, neighbors) {
 			return true
 		}
 		o := t.origins[c[0].origin]
@@ -41,7 +41,7 @@ func Repeats(g *match.View, v *onnx.Value, neighbours bool) bool {
 			return false
 		}
 		if k := o.Value.Constant(); k != nil {
-			return rowsRepeat(k, len(c), neighbours)
+			return rowsRepeat(k, len(c), neighbors)
 		}
 		n := o.Value.Producer
 		if n == nil || !onnx.IsStandardDomain(n.Domain) {
@@ -103,8 +103,8 @@ func inOrder(c []channel) bool {
 }
 
 // repeats reports whether a list holds every element twice.
-func repeats[T comparable](c []T, neighbours bool) bool {
-	if !neighbours {
+func repeats[T comparable](c []T, neighbors bool) bool {
+	if !neighbors {
 		return slices.Equal(c[:len(c)/2], c[len(c)/2:])
 	}
 	for i := 0; i < len(c); i += 2 {
@@ -116,7 +116,7 @@ func repeats[T comparable](c []T, neighbours bool) bool {
 }
 
 // rowsRepeat reports whether a constant repeats, in rows of the given channels.
-func rowsRepeat(t *onnx.Tensor, channels int, neighbours bool) bool {
+func rowsRepeat(t *onnx.Tensor, channels int, neighbors bool) bool {
 	b, err := t.Bytes()
 	n := t.Len()
 	if err != nil || n <= 0 || int64(len(b))%n != 0 || n%int64(channels) != 0 {
@@ -124,7 +124,7 @@ func rowsRepeat(t *onnx.Tensor, channels int, neighbours bool) bool {
 	}
 	size := int(int64(len(b)) / n)
 	for row := range slices.Chunk(b, channels*size) {
-		if neighbours {
+		if neighbors {
 			for pair := range slices.Chunk(row, 2*size) {
 				if !bytes.Equal(pair[:size], pair[size:]) {
 					return false

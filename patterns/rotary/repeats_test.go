@@ -37,9 +37,9 @@ func (g *graph) table(columns ...float32) *onnx.Value {
 func TestRepeats(t *testing.T) {
 	last := onnx.IntAttr("axis", -1)
 	for _, c := range []struct {
-		name               string
-		build              func(g *graph) *onnx.Value
-		halves, neighbours bool
+		name              string
+		build             func(g *graph) *onnx.Value
+		halves, neighbors bool
 	}{
 		{"twice, then cosine, scaled, cast, with an axis for the heads", func(g *graph) *onnx.Value {
 			a := g.angles()
@@ -74,7 +74,7 @@ func TestRepeats(t *testing.T) {
 		{"rows of a constant", func(g *graph) *onnx.Value {
 			return g.Op("Gather", g.table(1, 2, 1, 2, 3, 4, 3, 4), g.input("positions", "positions"))
 		}, true, false},
-		{"rows of a constant, by neighbours", func(g *graph) *onnx.Value {
+		{"rows of a constant, by neighbors", func(g *graph) *onnx.Value {
 			return g.Op("Gather", g.table(1, 1, 2, 2, 3, 3, 4, 4), g.input("positions", "positions"))
 		}, false, true},
 		{"a constant whose last row differs", func(g *graph) *onnx.Value { return g.table(1, 2, 1, 2, 3, 4, 3, 5) },
@@ -91,8 +91,8 @@ func TestRepeats(t *testing.T) {
 			if got := Repeats(view, v, false); got != c.halves {
 				t.Errorf("by halves: %v", got)
 			}
-			if got := Repeats(view, v, true); got != c.neighbours {
-				t.Errorf("by neighbours: %v", got)
+			if got := Repeats(view, v, true); got != c.neighbors {
+				t.Errorf("by neighbors: %v", got)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ func TestRouters(t *testing.T) {
 	}{
 		"softmax": {func(b *routerGraph) { b.out(b.topK(b.softmax(b.logits), 2)) },
 			"score_first softmax top 2, times 1"},
-		"renormalised": {func(b *routerGraph) {
+		"renormalized": {func(b *routerGraph) {
 			w, ids := b.topK(b.softmax(b.logits), 3)
 			b.out(b.divided(w), ids)
 		}, "score_first softmax top 3, over sum + 0, times 1"},

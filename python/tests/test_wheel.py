@@ -68,8 +68,8 @@ class Wheel(unittest.TestCase):
             self.assertEqual(pathlib.PurePath(library).parent.name, "mojo_patch")
             built = ROOT / "build" / pathlib.PurePath(library).name
             self.assertEqual(hashlib.sha256(z.read(library)).digest(), hashlib.sha256(built.read_bytes()).digest())
-            for licence in ("LICENSE", "NOTICE", "THIRD_PARTY.md", "LICENSE.onnxruntime", "THIRD_PARTY-LICENSES"):
-                self.assertTrue(any(n.endswith(f".dist-info/licenses/{licence}") for n in names), names)
+            for license in ("LICENSE", "NOTICE", "THIRD_PARTY.md", "LICENSE.onnxruntime", "THIRD_PARTY-LICENSES"):
+                self.assertTrue(any(n.endswith(f".dist-info/licenses/{license}") for n in names), names)
             [program] = [n for n in names if ".data/scripts/mojo-patch" in n]
             # Only --crosscheck needs gorgonia. Its license does not suit a distributed program.
             self.assertFalse(b"dep\tgorgonia.org" in z.read(program))
@@ -85,11 +85,11 @@ class Wheel(unittest.TestCase):
         with tempfile.TemporaryDirectory() as temp, zipfile.ZipFile(self.wheel) as z:
             [library] = [n for n in z.namelist() if n.endswith((".so", ".dylib", ".dll"))]
             [program] = [n for n in z.namelist() if ".data/scripts/" in n]
-            [licences] = [n for n in z.namelist() if n.endswith("THIRD_PARTY-LICENSES")]
+            [licenses] = [n for n in z.namelist() if n.endswith("THIRD_PARTY-LICENSES")]
             version, platform = self.wheel.stem.split("-")[1], self.wheel.stem.split("-")[-1]
             os.environ["MOJO_PATCH_VERSION"] = version
             try:
-                parts = [z.extract(part, temp) for part in (program, library, licences)]
+                parts = [z.extract(part, temp) for part in (program, library, licenses)]
                 again = backend.pack(temp, *parts, platform)
             finally:
                 del os.environ["MOJO_PATCH_VERSION"]

@@ -143,7 +143,7 @@ func TestRules(t *testing.T) {
 				b.Op("mojo:MoE", unknown, routed[0], routed[1], flipped, down, str("gate_up_layout", "in_out"),
 					str("down_layout", "out_in")))
 		}, []string{"float32[2 3 8][5 11 8]", "int64[2 3 8][5 11 8]", "float16[2 3 64][5 11 64]", "float16[-1 64]"}},
-		{"quantised", func(b *builder, x, w *onnx.Value) []*onnx.Value {
+		{"quantized", func(b *builder, x, w *onnx.Value) []*onnx.Value {
 			return values(b.Op("com.microsoft:MatMulNBits", x, w, i("N", 128), i("K", 64)),
 				b.Op("com.microsoft:GatherBlockQuantized", b.input("q", onnx.Uint8, "1000 32"),
 					b.input("ids", onnx.Int64, "batch seq"), x, i("bits", 4)),

@@ -24,7 +24,7 @@ func TestRandom(t *testing.T) {
 			g, u := b.rows("g"), b.rows("u")
 			b.Output(b.Op("Mul", b.dropped(b.silu(g, b.number(1))), u))
 		}},
-		{"dropout of a normalised row", func(b *maker) {
+		{"dropout of a normalized row", func(b *maker) {
 			x := b.rows("x")
 			mean := b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1}, onnx.IntAttr("keepdims", 1))
 			n := b.Op("Div", x, b.Op("Sqrt", b.Op("Add", mean, b.number(1e-6))))

@@ -40,7 +40,7 @@ func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
 		outputs = append(outputs, n.Outputs[0])
 	}
 	columns := products[0].Inputs[1].Const.Dims[inputAxis(products[0])]
-	if isQuantisedProjection(products[0]) {
+	if isQuantizedProjection(products[0]) {
 		columns = products[0].AttrInt(fused.AttrK, 0)
 	}
 	run := prove.Region(copied, []*onnx.Value{x}, outputs)
@@ -68,7 +68,7 @@ func productKind(n *onnx.Node) string {
 	case isHalfProjection(n):
 		return halfKind(n)
 	case n.Domain == fused.Domain:
-		return quantisedKind(n)
+		return quantizedKind(n)
 	}
 	return floatKind(n)
 }
@@ -88,7 +88,7 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 		inputs[0] = x
 		rows := min(n.Input(1).Const.Dims[0], sampleRows)
 		attrs := slices.Clone(n.Attributes)
-		if isQuantisedProjection(n) {
+		if isQuantizedProjection(n) {
 			columns := n.AttrInt(fused.AttrN, 0)
 			if rows = columns; columns > 2*blocks.PanelRows {
 				rows = blocks.PanelRows + (columns-1)%blocks.PanelRows + 1
@@ -105,7 +105,7 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 			case isHalfProjection(n) && len(dims) == 1 && inputAxis(n) == 0: // bias of products of the same width
 			case len(dims) == 1: // a bias
 				dims[0] = rows
-			case !isQuantisedProjection(n):
+			case !isQuantizedProjection(n):
 				dims[0] = rows
 			default:
 				dims[0] = (rows + blocks.PanelRows - 1) / blocks.PanelRows

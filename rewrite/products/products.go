@@ -39,7 +39,7 @@ func Apply(run *pass.Run, onlyQuantized bool) (r *MergeReport, unproven []string
 		by := map[string][]*onnx.Node{}
 		var order []string
 		for _, n := range s.Graph.Nodes {
-			if (onlyQuantized || !isProjection(n)) && !isQuantisedProjection(n) && !isHalfProjection(n) {
+			if (onlyQuantized || !isProjection(n)) && !isQuantizedProjection(n) && !isHalfProjection(n) {
 				continue
 			}
 			key := fmt.Sprintf("%p %s", n.Input(0), productKind(n))
@@ -54,7 +54,7 @@ func Apply(run *pass.Run, onlyQuantized bool) (r *MergeReport, unproven []string
 			case isHalfProjection(group[0]):
 				merge = m.mergeHalf
 			case group[0].Domain == fused.Domain:
-				group, merge = wholePanels(group), m.mergeQuantised
+				group, merge = wholePanels(group), m.mergeQuantized
 			}
 			if len(group) < 2 {
 				continue

@@ -11,8 +11,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// isQuantisedProjection is isProjection for mojo.Linear.
-func isQuantisedProjection(n *onnx.Node) bool {
+// isQuantizedProjection is isProjection for mojo.Linear.
+func isQuantizedProjection(n *onnx.Node) bool {
 	return n.Domain == fused.Domain && n.OpType == fused.LinearName && len(n.Inputs) > fused.LinearScale &&
 		!slices.ContainsFunc(n.Inputs[1:], func(w *onnx.Value) bool {
 			return w != nil && (!w.IsConstant() || w.Producer != nil || len(w.Uses()) != 1 || w.IsOutput() ||
@@ -20,8 +20,8 @@ func isQuantisedProjection(n *onnx.Node) bool {
 		})
 }
 
-// quantisedKind is equal for products whose panels can be stacked: one format, one width, the same inputs.
-func quantisedKind(n *onnx.Node) string {
+// quantizedKind is equal for products whose panels can be stacked: one format, one width, the same inputs.
+func quantizedKind(n *onnx.Node) string {
 	isRows := func(a *onnx.Attribute) bool { return a.Name == fused.AttrN }
 	attrs := slices.DeleteFunc(slices.Clone(n.Attributes), isRows)
 	kind := n.Overload + onnx.AttributesKey(attrs)
@@ -46,8 +46,8 @@ func wholePanels(group []*onnx.Node) []*onnx.Node {
 	return whole
 }
 
-// mergeQuantised replaces several mojo.Linear of one value by one, with stacked panels, and a Split.
-func (m *merger) mergeQuantised(g *onnx.Graph, group []*onnx.Node) error {
+// mergeQuantized replaces several mojo.Linear of one value by one, with stacked panels, and a Split.
+func (m *merger) mergeQuantized(g *onnx.Graph, group []*onnx.Node) error {
 	first := group[0]
 	var columns []int64
 	var matrices []edit.MergedMatrix

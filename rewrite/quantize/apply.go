@@ -94,7 +94,7 @@ func (p *Plan) Apply(checks rewrite.Request) (*quantized.Report, error) {
 	of, narrow := map[*Weight]*quantized.Weight{}, map[*Weight]*quantized.Narrow{}
 	for _, w := range p.Weights {
 		m := w.matrix
-		if m.quantised == nil && m.narrow == nil {
+		if m.quantized == nil && m.narrow == nil {
 			if err := m.describe(w.Name); err != nil {
 				return nil, err
 			}
@@ -104,7 +104,7 @@ func (p *Plan) Apply(checks rewrite.Request) (*quantized.Report, error) {
 			floats = append(floats, narrow[w])
 			continue
 		}
-		of[w] = &quantized.Weight{Value: w.value, InOut: w.turned, Matrix: m.quantised, Sample: m.sampled}
+		of[w] = &quantized.Weight{Value: w.value, InOut: w.turned, Matrix: m.quantized, Sample: m.sampled}
 		list = append(list, of[w])
 	}
 	r, err := rewrite.Quantize(p.model, list, p.options.Activations, checks)

@@ -27,7 +27,7 @@ type matrix struct {
 	name    string // of the format
 	format  *blocks.Format
 
-	quantised *fused.Quantized // nil for 16-bit floats, which are narrow
+	quantized *fused.Quantized // nil for 16-bit floats, which are narrow
 	narrow    *onnx.Tensor
 	// shared has rows in the stored format with the scales that several rows share. It is nil until needed, and for
 	// formats with scales per row.
@@ -47,7 +47,7 @@ func (m *matrix) size() int64 {
 	if m.narrow != nil {
 		return m.narrow.Size()
 	}
-	return m.quantised.Size()
+	return m.quantized.Size()
 }
 
 // rounded is a panel of rows, with the sums for its error.
@@ -302,7 +302,7 @@ func (m *matrix) describe(name string) (err error) {
 		m.narrow, err = onnx.NewDeferred(name+"_"+m.name, typ, dims, m.writeNarrow)
 		return err
 	}
-	m.quantised, err = fused.NewQuantised(name, m.name, m.format.Panels(), m.n, m.k, m.experts, func(name string,
+	m.quantized, err = fused.NewQuantized(name, m.name, m.format.Panels(), m.n, m.k, m.experts, func(name string,
 		t onnx.DataType, dims []int64, array int) (*onnx.Tensor, error) {
 		return onnx.NewDeferred(name, t, dims, func(w io.Writer) error { return m.write(w, array) })
 	})
@@ -370,7 +370,7 @@ func (m *matrix) sampled(rows int64) (*fused.Quantized, []float32, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	q, err := fused.NewQuantised("sample", m.name, m.format.Panels(), rows, m.k, 0, func(name string, t onnx.DataType,
+	q, err := fused.NewQuantized("sample", m.name, m.format.Panels(), rows, m.k, 0, func(name string, t onnx.DataType,
 		dims []int64, array int) (*onnx.Tensor, error) {
 		return onnx.NewTensor(name, t, dims, parts[array].Bytes())
 	})

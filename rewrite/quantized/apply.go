@@ -14,7 +14,7 @@ import (
 )
 
 // rule is the pattern name in the metadata of nodes with a quantized matrix (MetaRule).
-const rule = "Quantised"
+const rule = "Quantized"
 
 // A Weight is a weight that has a quantized form.
 type Weight struct {

@@ -198,7 +198,7 @@ func (v *View) rows(name string, t *onnx.Tensor, inOut bool) (*Weight, error) {
 		return q, floats, err
 	}}
 	var err error
-	w.Matrix, err = all.quantised(all.n, count, nil)
+	w.Matrix, err = all.quantized(all.n, count, nil)
 	return w, err
 }
 

@@ -150,7 +150,7 @@ func TestQuantizedExperts(t *testing.T) {
 					t.Errorf("%v, %+v", n, site)
 				}
 			} else if n["QMoE"] != 1 || n["MoE"]+n["MatMulNBits"]+n["DequantizeLinear"] > 0 ||
-				len(r.Products.Open) > 0 || !strings.Contains(r.Products.Text(), "1 mojo.QMoE in place of ") ||
+				len(r.Products.Open) > 0 || !strings.Contains(r.Products.Text(), "1 mojo.QMoE instead of ") ||
 				site == nil || site.Status != rewrite.Fused {
 				t.Errorf("%v, %+v, %+v", n, r.Products, site)
 			}

@@ -41,7 +41,7 @@ func Half(run *pass.Run) (r *ProductsReport, checks *Report, err error) {
 			if err := q.placeHalf(p); err != nil {
 				return nil, nil, err
 			}
-			r.Emits["mojo.HalfLinear in place of "+name]++
+			r.Emits["mojo.HalfLinear instead of "+name]++
 		}
 	}
 	if len(r.Emits) == 0 {

@@ -53,7 +53,7 @@ func otherWeight(n *onnx.Node, codes *onnx.Value) (*Weight, error) {
 	}
 	rows := &otherRows{name: x.name, n: x.n, list: []*others{x}}
 	w := &Weight{Value: codes, InOut: inOut, Sample: rows.sample}
-	w.Matrix, err = rows.quantised(x.n, 0, nil)
+	w.Matrix, err = rows.quantized(x.n, 0, nil)
 	return w, err
 }
 

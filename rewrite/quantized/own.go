@@ -71,7 +71,7 @@ func (a *View) Own() (r *ProductsReport, kept int, err error) {
 	for _, w := range q.Kept {
 		if e, is := mixtures[w]; is {
 			if e != nil && w == e.gateUpRows {
-				r.Emits["mojo.QMoE in place of "+e.from] += len(w.nodes)
+				r.Emits["mojo.QMoE instead of "+e.from] += len(w.nodes)
 			}
 			continue
 		}
@@ -80,7 +80,7 @@ func (a *View) Own() (r *ProductsReport, kept int, err error) {
 			if s.gathers() {
 				to = "mojo.Embedding"
 			}
-			r.Emits[to+" in place of "+from[w]]++
+			r.Emits[to+" instead of "+from[w]]++
 		}
 	}
 	r.Check = &prove.CheckReport{MaxRel: q.Definition, Structural: q.Structural}

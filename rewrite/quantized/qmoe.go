@@ -265,7 +265,7 @@ func putFloats(dst []byte, typ onnx.DataType, values []float64) error {
 // weight returns the quantized form of the experts that mojo.MoE reads as v.
 func (o *otherRows) weight(v *onnx.Value) (w *Weight, err error) {
 	w = &Weight{Value: v, Sample: o.sample}
-	w.Matrix, err = o.quantised(o.n, o.experts, nil)
+	w.Matrix, err = o.quantized(o.n, o.experts, nil)
 	return w, err
 }
 
@@ -307,7 +307,7 @@ func (a *View) takeMixtures(r *ProductsReport) (weights []*Weight, err error) {
 				}
 				weights = append(weights, w)
 			}
-			r.Emits["mojo.QMoE in place of com.microsoft.QMoE"]++
+			r.Emits["mojo.QMoE instead of com.microsoft.QMoE"]++
 		}
 	}
 	return weights, nil

@@ -115,7 +115,7 @@ func TestMicrosoftMixtures(t *testing.T) {
 			r := applytest.Apply(t, m.Model, rewrite.Request{OwnProducts: "float"})
 			n := rewritetest.CountOps(m.Model)
 			if n["QMoE"] != 1 || n["TopKRouter"] != 1 || n["MoE"] > 0 || len(r.Products.Open) > 0 || !r.Changed ||
-				r.Products.Emits["mojo.QMoE in place of com.microsoft.QMoE"] != 1 ||
+				r.Products.Emits["mojo.QMoE instead of com.microsoft.QMoE"] != 1 ||
 				c.typ == onnx.Float && r.Products.Check.MaxRel > 1e-5 {
 				t.Errorf("%v, %+v", n, r.Products)
 			}

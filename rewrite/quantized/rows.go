@@ -154,9 +154,9 @@ func (o *openedRows) oneZero() (zero int64, ok bool) {
 	return zero, float32(zero) == first && zero >= 0 && zero < 1<<max(o.matrices[0].bits, 4)
 }
 
-// quantised returns the first rows in mojo's layout, as one matrix if experts is 0. The arrays are computed when the
+// quantized returns the first rows in mojo's layout, as one matrix if experts is 0. The arrays are computed when the
 // model is written, or immediately if made is not nil.
-func (o *otherRows) quantised(rows, experts int64, made func(*onnx.Tensor) (*onnx.Tensor, error)) (*fused.Quantized,
+func (o *otherRows) quantized(rows, experts int64, made func(*onnx.Tensor) (*onnx.Tensor, error)) (*fused.Quantized,
 	error) {
 	all, err := o.open()
 	if err != nil {
@@ -177,7 +177,7 @@ func (o *otherRows) quantised(rows, experts int64, made func(*onnx.Tensor) (*onn
 			p.Scale = onnx.Float16
 		}
 	}
-	return fused.NewQuantised(o.name, fmt.Sprintf("int%d_%d", x.bits, x.block), p, rows, x.k, experts, func(name string,
+	return fused.NewQuantized(o.name, fmt.Sprintf("int%d_%d", x.bits, x.block), p, rows, x.k, experts, func(name string,
 		t onnx.DataType, dims []int64, array int) (*onnx.Tensor, error) {
 		v, err := onnx.NewDeferred(name, t, dims, func(w io.Writer) error {
 			all, err := o.open()
@@ -266,7 +266,7 @@ func (o *opened) numbersInto(panel []byte, p *blocks.Panels, array int, row, r i
 // sample returns the first rows, in mojo's layout and as floats.
 func (o *otherRows) sample(rows int64) (*fused.Quantized, []float32, error) {
 	rows = min(rows, o.n)
-	q, err := o.quantised(rows, 0, func(t *onnx.Tensor) (*onnx.Tensor, error) {
+	q, err := o.quantized(rows, 0, func(t *onnx.Tensor) (*onnx.Tensor, error) {
 		b, err := t.Bytes()
 		if err != nil {
 			return nil, err

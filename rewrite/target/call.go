@@ -17,9 +17,9 @@ type Call struct {
 	// Site has its attributes and the types and shapes of its inputs.
 	Site fused.Site
 	// Repeats reports whether the last axis of an input of the fused op is known to hold every element twice: as two
-	// equal halves or, with neighbours, as pairs of equal elements. The replacement may rely on it. nil means that
+	// equal halves or, with neighbors, as pairs of equal elements. The replacement may rely on it. nil means that
 	// nothing is known.
-	Repeats func(v *onnx.Value, neighbours bool) bool
+	Repeats func(v *onnx.Value, neighbors bool) bool
 	// SameSize reports whether dimensions of two values, given by axis, are known to have the same size. With nil, only
 	// the sizes in Site are known.
 	SameSize func(v *onnx.Value, axis int, w *onnx.Value, other int) bool

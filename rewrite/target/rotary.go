@@ -207,14 +207,14 @@ func (c *Call) halfTables() (*tables, error) {
 	if t.dims[last] == dim/2 {
 		return t, nil
 	}
-	neighbours := c.asRotary().OutputLayout == "interleaved"
-	if c.Repeats == nil || !c.Repeats(t.cos, neighbours) || !c.Repeats(t.sin, neighbours) {
+	neighbors := c.asRotary().OutputLayout == "interleaved"
+	if c.Repeats == nil || !c.Repeats(t.cos, neighbors) || !c.Repeats(t.sin, neighbors) {
 		return nil, fmt.Errorf("the tables are %d wide and not known to hold each number twice: it takes %d",
 			t.dims[last], dim/2)
 	}
 	t.dims[last] = dim / 2
 	end, step := dim/2, int64(1)
-	if neighbours {
+	if neighbors {
 		end, step = dim, 2
 	}
 	cut := []*onnx.Value{nil, c.Integers(0), c.Integers(end), c.Integers(-1), c.Integers(step)}
@@ -272,13 +272,13 @@ func (c *Call) rotateHalf(x *onnx.Value, cosAt int) (*onnx.Value, error) {
 		x, rest = c.channels(x, 0, r), c.channels(x, r, math.MaxInt64)
 	}
 	if c.asRotary().Interleaved {
-		x = c.gather(x, neighboursApart(r))
+		x = c.gather(x, neighborsApart(r))
 	}
 	first, second := c.channels(x, 0, r/2), c.channels(x, r/2, math.MaxInt64)
 	turned := c.join(c.Op1("Neg", []*onnx.Value{second}), first)
 	y := c.Op1("Add", []*onnx.Value{c.Op1("Mul", []*onnx.Value{x, cos}), c.Op1("Mul", []*onnx.Value{turned, sin})})
 	if c.asRotary().OutputLayout == "interleaved" {
-		y = c.gather(y, neighboursTogether(r))
+		y = c.gather(y, neighborsTogether(r))
 	}
 	switch {
 	case rest == nil:
@@ -300,7 +300,7 @@ func (c *Call) wideTable(i, rank int) (*onnx.Value, error) {
 	case w == r/2:
 		v = c.join(v, v)
 	case w == r && c.asRotary().OutputLayout == "interleaved":
-		v = c.gather(v, neighboursApart(r))
+		v = c.gather(v, neighborsApart(r))
 	case w != r:
 		return nil, fmt.Errorf("input %d, a table, is %d wide; %d channels are rotated", i, w, r)
 	}
@@ -314,9 +314,9 @@ func (c *Call) wideTable(i, rank int) (*onnx.Value, error) {
 	return v, nil
 }
 
-// neighboursApart returns the positions of the first channels of r/2 interleaved pairs, followed by those of the second
+// neighborsApart returns the positions of the first channels of r/2 interleaved pairs, followed by those of the second
 // channels.
-func neighboursApart(r int64) []int64 {
+func neighborsApart(r int64) []int64 {
 	places := make([]int64, r)
 	for i := range r / 2 {
 		places[i], places[r/2+i] = 2*i, 2*i+1
@@ -324,8 +324,8 @@ func neighboursApart(r int64) []int64 {
 	return places
 }
 
-// neighboursTogether is the inverse of neighboursApart.
-func neighboursTogether(r int64) []int64 {
+// neighborsTogether is the inverse of neighborsApart.
+func neighborsTogether(r int64) []int64 {
 	places := make([]int64, r)
 	for i := range r / 2 {
 		places[2*i], places[2*i+1] = i, r/2+i

@@ -38,7 +38,7 @@ func TestStandard(t *testing.T) {
 		{"rotation of the first channels", rotary(0, 4, "first", "halves", []int64{-1, 2}, 3, 2), whole},
 		{"rotation of the last channels",
 			rotary(0, 4, "last", "halves", []int64{-1, 2}, 3, 2), "Split " + whole + " Concat"},
-		{"rotation of neighbours, written as halves",
+		{"rotation of neighbors, written as halves",
 			rotary(1, 8, "first", "halves", []int64{-1, 4}, 3, 4), "Reshape Transpose Reshape " + whole},
 		{"rotation, static shapes",
 			rotarySite(0, 8, "first", "halves", []int64{2, 4, 3, 8}, []int64{3, 4}), "Expand Expand RotaryEmbedding"},

@@ -50,16 +50,16 @@ struct Codes<kMojoInt4> {
   static constexpr int kBytes = 256;  // of a block
   static constexpr int kMiddle = 8;
 
-  // Centred moves a code into the last bits of a number whose unit they are, and takes that number and 8 off it.
-  static __device__ __forceinline__ uint32_t Centred(uint32_t v) {
+  // Centered moves a code into the last bits of a number whose unit they are, and takes that number and 8 off it.
+  static __device__ __forceinline__ uint32_t Centered(uint32_t v) {
     return ToWord(Plus(ToTwo<BFloat>((v & 0x000f000f) | 0x43004300), ToTwo<BFloat>(0xc308c308)));  // 128, -136
   }
   static __device__ __forceinline__ void Widen(uint32_t low, uint32_t, uint32_t (&out)[4]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const uint32_t two = __byte_perm(low, 0, i == 0 ? 0x4140 : 0x4342);
-      out[i] = Centred(two);
-      out[2 + i] = Centred(two >> 4);
+      out[i] = Centered(two);
+      out[2 + i] = Centered(two >> 4);
     }
   }
 };
@@ -69,7 +69,7 @@ struct Codes<kMojoInt8> {
   static constexpr int kBytes = 512;
   static constexpr int kMiddle = 128;
 
-  static __device__ __forceinline__ uint32_t Centred(uint32_t v) {
+  static __device__ __forceinline__ uint32_t Centered(uint32_t v) {
     // The halves of the code on their own: 16 * (128 + high) - 2304 + (128 + low), each step exact.
     const auto low = ToTwo<BFloat>((v & 0x000f000f) | 0x43004300),
                high = ToTwo<BFloat>((v >> 4 & 0x000f000f) | 0x43004300);
@@ -78,8 +78,8 @@ struct Codes<kMojoInt8> {
   static __device__ __forceinline__ void Widen(uint32_t low, uint32_t high, uint32_t (&out)[4]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      out[i] = Centred(__byte_perm(low, 0, i == 0 ? 0x4140 : 0x4342));
-      out[2 + i] = Centred(__byte_perm(high, 0, i == 0 ? 0x4140 : 0x4342));
+      out[i] = Centered(__byte_perm(low, 0, i == 0 ? 0x4140 : 0x4342));
+      out[2 + i] = Centered(__byte_perm(high, 0, i == 0 ? 0x4140 : 0x4342));
     }
   }
 };

@@ -318,7 +318,7 @@ class Quantized:
     """The weights of Linear and Embedding as arrays [n, k] of float64: codes, d and m."""
 
     def __init__(self, codes, scale, minus, super_scale, super_minus, code, zero, block, n, k):
-        self.zero, self.centre = zero, {"int4": 8, "int8": 128}.get(code, 0)
+        self.zero, self.center = zero, {"int4": 8, "int8": 128}.get(code, 0)
         c = codes.astype(np.uint8).reshape(*codes.shape[:2], -1, 16, 4)  # panel, block, group, row, place
         if code in ("int4", "e2m1"):
             c = np.concatenate([c & 15, c >> 4], 2)
@@ -359,8 +359,8 @@ def linear(x, codes, scale, minus, super_scale, super_minus, bias, dtype, activa
         scaled = blocks * factor
         codes = scaled.astype(ml_dtypes.float8_e4m3fn) if activations == "fp8" else np.round(scaled)
         rounded_x = (codes.astype(np.float64) * (greatest / limit)).reshape(rows.shape)
-        y = rounded_x @ (w.d * (w.codes - w.centre)).T + rows.astype(np.float64) @ (
-            w.m + w.d * (w.centre - w.zero)).T
+        y = rounded_x @ (w.d * (w.codes - w.center)).T + rows.astype(np.float64) @ (
+            w.m + w.d * (w.center - w.zero)).T
     return rounded(y if bias is None else y + bias, dtype)
 
 

@@ -190,10 +190,10 @@ void TestProductsOf(const mojo::LinearFns& linear) {
     const Weights weights(f, n, k, &rng);
     for (const auto kind : KindsOf(f.code)) {
       const double middle = weights.w.zero + (kind == mojo::Activations::kFloat ? 0 : weights.w.shift);
-      std::vector<double> centred(n * k), offset(n * k);  // multiply rounded and exact activations
+      std::vector<double> centered(n * k), offset(n * k);  // multiply rounded and exact activations
       for (size_t i = 0; i < n * k; ++i) {
         const double scale = weights.Scale(i / k, i % k);
-        centred[i] = scale * (weights.Code(i / k, i % k) - middle);
+        centered[i] = scale * (weights.Code(i / k, i % k) - middle);
         offset[i] = weights.Minus(i / k, i % k) + scale * (middle - weights.w.zero);
       }
       for (const size_t rows : {1, 2, 3, 4, 5, 6, 7, 17, 131}) {
@@ -219,7 +219,7 @@ void TestProductsOf(const mojo::LinearFns& linear) {
           for (size_t i = 0; i < n; ++i) {
             double want = bias[i], size = fabs(want);
             for (size_t c = 0; c < k; ++c) {
-              const double of_code = centred[i * k + c] * rounded[c], of_sum = offset[i * k + c] * x[r * k + c];
+              const double of_code = centered[i * k + c] * rounded[c], of_sum = offset[i * k + c] * x[r * k + c];
               want += of_code + of_sum;
               size += fabs(of_code) + fabs(of_sum);
             }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Tests the CPU kernels under the sanitizers: run.sh BUILD_DIR PYTHON
-# The test programs are built in BUILD_DIR/sanitize, with the address and undefined behaviour sanitizers, and in
+# The test programs are built in BUILD_DIR/sanitize, with the address and undefined behavior sanitizers, and in
 # BUILD_DIR/thread, with the thread sanitizer. PYTHON needs onnxruntime, onnx, numpy and ml_dtypes; the variable CMAKE
 # names another cmake. Every instruction set that the machine has is tested. Where it lacks AVX-512 with VNNI, those loops
 # are compiled in terms of AVX2 (avx512_emulation.h) and tested so; MOJO_EMULATE_AVX512=ON does it anywhere. Exits with 1

@@ -97,7 +97,7 @@ def roberta():
 
 
 def splits():
-    """Every behaviour of Split and Digits."""
+    """Every behavior of Split and Digits."""
     pre = byte_level(pre_tokenizers.Digits(False), split("ab", "merged_with_previous"), split(Regex("[aeiou]+"), "merged_with_next"),
                      split(Regex(r"\p{Lu}|$"), "contiguous"), split(Regex(r"[^\s]+"), "isolated", True), split(" ", "removed"), split("-.", "isolated"), regex=True)
     return train(pre, normalizer=normalizers.NFD(), added=special("<|x|>")), None

@@ -19,7 +19,7 @@ for arch in MODEL_ARCH:
                     names[module][MODEL_ARCH_NAMES[arch]] = name
 
 print("# Modules of PyTorch and their names in GGUF files, "
-    f"from gguf-py {importlib.metadata.version('gguf')} (MIT licence)")
+    f"from gguf-py {importlib.metadata.version('gguf')} (MIT license)")
 print("# by testdata/gguf_names.py. A line: the name, then the modules; or, of one architecture that differs: @, the")
 print("# architecture, the name, the module. N is the number of the layer.")
 common, other = defaultdict(list), []

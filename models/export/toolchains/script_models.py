@@ -8,7 +8,7 @@ from onnxscript import opset18 as op
 from onnxscript.values import Opset
 
 from cases import Cases, Weights, f32, i32
-from spox_layers import np_probabilities, np_renormalised, numpy_layer, softmax
+from spox_layers import np_probabilities, np_renormalized, numpy_layer, softmax
 from spox_models import gelu, gelu_tanh, inverse, rms, sigmoid, silu, turned
 
 CASES = Cases()
@@ -371,7 +371,7 @@ def _():
     return model
 
 
-def moe(name, choose=np_renormalised):
+def moe(name, choose=np_renormalized):
     return case(f"moe-{name}", lambda x: numpy_layer(x, choose, ROUTER, XG, XU, XD), tokens, router=1, moe=1)
 
 

@@ -9,7 +9,7 @@ from onnxscript import opset18 as op
 from onnxscript.values import Opset
 
 from cases import Cases, Weights, f32, i32
-from spox_layers import best, np_renormalised, numpy_layer, softmax
+from spox_layers import best, np_renormalized, numpy_layer, softmax
 from spox_models import gelu, inverse, rms, sigmoid, silu, turned
 
 CASES = Cases()
@@ -301,7 +301,7 @@ def np_routed(z):
     return weights / weights.sum(-1, keepdims=True) * 2.5, ids
 
 
-for name, model, choose in ("router-function", routed, np_routed), ("moe-of-all", mixture_of_all, np_renormalised):
+for name, model, choose in ("router-function", routed, np_routed), ("moe-of-all", mixture_of_all, np_renormalized):
     golden = lambda x, choose=choose: numpy_layer(x, choose, ROUTER, XG, XU, XD)
     scripted(name, model, golden, tokens, router=1, moe=1)
 

@@ -28,12 +28,12 @@ def parts(weights):
 
 
 # Routers: in spox and in numpy, weights and numbers of the chosen, of logits.
-def renormalised(o, z):
+def renormalized(o, z):
     weights, ids = top(o, o.softmax(z, axis=-1))
     return share(o, weights, 1e-9), ids
 
 
-def np_renormalised(z):
+def np_renormalized(z):
     weights, ids = best(softmax(z))
     return parts(weights), ids
 
@@ -113,7 +113,7 @@ def l2_parts(w):
 
 ROUTERS = {
     "deepseek3": (20, deepseek3, np_deepseek3),
-    "renormalised": (18, renormalised, np_renormalised),
+    "renormalized": (18, renormalized, np_renormalized),
     "sigmoid-of-one": (23, sigmoid_of_one, of(sigmoid, k=1)),
     "argmax-gathered": (22, argmax_gathered, of(softmax, k=1)),
     "smallest-of-negated": (24, smallest_of_negated, np_chosen),
@@ -124,7 +124,7 @@ ROUTERS = {
 }
 
 
-def moe(name, version, form, choose=renormalised, golden=np_renormalised, activation=silu, **blocks):
+def moe(name, version, form, choose=renormalized, golden=np_renormalized, activation=silu, **blocks):
     """Adds a mixture given as a function of the operators, x, the choice and the experts' matrices."""
 
     @CASES(name, **(blocks or {"router": 1, "moe": 1}))

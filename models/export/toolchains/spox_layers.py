@@ -26,7 +26,7 @@ def top(scores, k=K):
     return op.top_k(scores, ints(k), axis=-1)
 
 
-def renormalised(weights):
+def renormalized(weights):
     return op.div(weights, total(weights))
 
 
@@ -37,7 +37,7 @@ def probabilities(z):
 
 def mixtral(z):
     weights, ids = probabilities(z)
-    return renormalised(weights), ids
+    return renormalized(weights), ids
 
 
 def chosen_first(z):
@@ -53,7 +53,7 @@ def logistic(z):
 def exponentials(z):
     e = op.exp(op.sub(z, op.reduce_max(z, ints(-1))))
     weights, ids = top(e)
-    return renormalised(weights), ids
+    return renormalized(weights), ids
 
 
 def log_softmax(z):
@@ -80,14 +80,14 @@ CORRECTION = Weights("correction").bias(E)
 def corrected(z):
     scores = op.sigmoid(z)
     ids = top(op.add(scores, c(CORRECTION)))[1]
-    return renormalised(op.gather_elements(scores, ids, axis=-1)), ids
+    return renormalized(op.gather_elements(scores, ids, axis=-1)), ids
 
 
 def np_probabilities(z):
     return best(softmax(z))
 
 
-def np_renormalised(z):
+def np_renormalized(z):
     weights, ids = best(softmax(z))
     return weights / weights.sum(-1, keepdims=True), ids
 
@@ -110,13 +110,13 @@ def np_corrected(z):
 
 ROUTERS = {
     "softmax": (probabilities, np_probabilities),
-    "mixtral": (mixtral, np_renormalised),
-    "chosen-first": (chosen_first, np_renormalised),
+    "mixtral": (mixtral, np_renormalized),
+    "chosen-first": (chosen_first, np_renormalized),
     "sigmoid": (logistic, np_logistic),
-    "exponentials": (exponentials, np_renormalised),
+    "exponentials": (exponentials, np_renormalized),
     "log-softmax": (log_softmax, np_probabilities),
     "one": (one, np_one),
-    "masked": (masked, np_renormalised),
+    "masked": (masked, np_renormalized),
     "corrected": (corrected, np_corrected),
 }
 

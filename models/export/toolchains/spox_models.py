@@ -43,7 +43,7 @@ def norm(name, **blocks):
     return CASES(f"norm-{name}", **(blocks or {"rmsnorm": 1}))
 
 
-def normalise(name, form, eps=1e-6, factor=1.0):
+def normalize(name, form, eps=1e-6, factor=1.0):
     """Adds a norm given as a function of x and its scale, in spox."""
 
     @norm(name)
@@ -60,28 +60,28 @@ def root(v, eps=1e-6):
     return op.sqrt(op.add(v, c(eps)))
 
 
-normalise("div", lambda x, s: op.mul(op.div(x, root(mean(squares(x)))), c(s)))
-normalise("reciprocal", lambda x, s: op.mul(c(s), op.mul(op.reciprocal(root(mean(squares(x)))), x)))
-normalise(
+normalize("div", lambda x, s: op.mul(op.div(x, root(mean(squares(x)))), c(s)))
+normalize("reciprocal", lambda x, s: op.mul(c(s), op.mul(op.reciprocal(root(mean(squares(x)))), x)))
+normalize(
     "l2",
     lambda x, s: op.mul(
         c(s), op.div(op.mul(x, c(np.sqrt(D))), op.sqrt(op.add(squares(op.reduce_l2(x, ints(-1))), c(D * 1e-6))))
     ),
 )
-normalise("sum-square", lambda x, s: op.mul(op.div(x, root(op.div(op.reduce_sum_square(x, ints(-1)), c(D)))), c(s)))
-normalise("pow-half", lambda x, s: op.mul(op.mul(x, op.pow(op.add(mean(op.pow(x, c(2.0))), c(1e-6)), c(-0.5))), c(s)))
-normalise(
+normalize("sum-square", lambda x, s: op.mul(op.div(x, root(op.div(op.reduce_sum_square(x, ints(-1)), c(D)))), c(s)))
+normalize("pow-half", lambda x, s: op.mul(op.mul(x, op.pow(op.add(mean(op.pow(x, c(2.0))), c(1e-6)), c(-0.5))), c(s)))
+normalize(
     "exp-log", lambda x, s: op.mul(op.mul(x, op.exp(op.mul(op.log(op.add(mean(squares(x)), c(1e-6))), c(-0.5)))), c(s))
 )
-normalise("matmul-ones", lambda x, s: op.mul(op.div(x, root(op.matmul(squares(x), c(np.full((D, 1), 1 / D))))), c(s)))
-normalise(
+normalize("matmul-ones", lambda x, s: op.mul(op.div(x, root(op.matmul(squares(x), c(np.full((D, 1), 1 / D))))), c(s)))
+normalize(
     "einsum",
     lambda x, s: op.einsum(
         [x, op.reciprocal(root(op.div(op.einsum([x, x], equation="abc,abc->ab"), c(D)))), c(s)],
         equation="abc,ab,c->abc",
     ),
 )
-normalise(
+normalize(
     "row-times-column",
     lambda x, s: op.mul(
         op.div(
@@ -90,13 +90,13 @@ normalise(
         c(s),
     ),
 )
-normalise("scale-first", lambda x, s: op.div(op.mul(c(s), x), root(mean(squares(x)))))
-normalise(
+normalize("scale-first", lambda x, s: op.div(op.mul(c(s), x), root(mean(squares(x)))))
+normalize(
     "scaled-inside",
     lambda x, s: op.mul(op.mul(x, op.reciprocal(root(mean(squares(op.mul(x, c(0.5)))), 0.25e-6))), c(s / 2)),
 )
-normalise("sum-over-n", lambda x, s: op.mul(op.div(x, root(op.mul(total(squares(x)), c(1 / D)))), c(s)))  # fmt: skip
-normalise(
+normalize("sum-over-n", lambda x, s: op.mul(op.div(x, root(op.mul(total(squares(x)), c(1 / D)))), c(s)))  # fmt: skip
+normalize(
     "n-computed",
     lambda x, s: op.mul(
         op.div(
@@ -105,9 +105,9 @@ normalise(
         c(s),
     ),
 )
-normalise("scale-of-ones-plus", lambda x, s: op.mul(op.div(x, root(mean(squares(x)))), op.add(c(np.ones(1)), c(s - 1))))
-normalise("diagonal", lambda x, s: op.matmul(op.div(x, root(mean(squares(x)))), c(np.diag(s))))
-normalise(
+normalize("scale-of-ones-plus", lambda x, s: op.mul(op.div(x, root(mean(squares(x)))), op.add(c(np.ones(1)), c(s - 1))))
+normalize("diagonal", lambda x, s: op.matmul(op.div(x, root(mean(squares(x)))), c(np.diag(s))))
+normalize(
     "lp",
     lambda x, s: op.mul(
         op.mul(op.reciprocal(root(op.pow(op.mul(op.reduce_l2(x, ints(-1)), c(D**-0.5)), c(2.0)))), x), c(s)

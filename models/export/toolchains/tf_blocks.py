@@ -24,7 +24,7 @@ def norm(name, **blocks):
     return CASES(f"norm-{name}", **(blocks or {"rmsnorm": 1}))
 
 
-def normalise(name, form, shapes=x3, size=D):
+def normalize(name, form, shapes=x3, size=D):
     """Adds a norm given as a function of x and its scale."""
 
     @norm(name)
@@ -79,15 +79,15 @@ def _():
     return layer, x3
 
 
-normalise("rsqrt", lambda x, s: x * tf.math.rsqrt(tf.reduce_mean(tf.square(x), -1, keepdims=True) + 1e-6) * s)
-normalise(
+normalize("rsqrt", lambda x, s: x * tf.math.rsqrt(tf.reduce_mean(tf.square(x), -1, keepdims=True) + 1e-6) * s)
+normalize(
     "t5-transformers",
     lambda x, s: s * (x * tf.math.rsqrt(tf.math.reduce_mean(tf.math.square(x), axis=-1, keepdims=True) + 1e-5)),
 )
-normalise("sqrt", lambda x, s: s * x / tf.sqrt(tf.reduce_mean(x * x, axis=-1, keepdims=True) + 1e-6))
-normalise("pow", lambda x, s: x * tf.pow(tf.reduce_mean(tf.pow(x, 2.0), -1, keepdims=True) + 1e-5, -0.5) * s)
-normalise("norm", lambda x, s: x / tf.sqrt(tf.norm(x, axis=-1, keepdims=True) ** 2 / D + 1e-6) * s)
-normalise(
+normalize("sqrt", lambda x, s: s * x / tf.sqrt(tf.reduce_mean(x * x, axis=-1, keepdims=True) + 1e-6))
+normalize("pow", lambda x, s: x * tf.pow(tf.reduce_mean(tf.pow(x, 2.0), -1, keepdims=True) + 1e-5, -0.5) * s)
+normalize("norm", lambda x, s: x / tf.sqrt(tf.norm(x, axis=-1, keepdims=True) ** 2 / D + 1e-6) * s)
+normalize(
     "moments",
     lambda x, s: (
         x
@@ -97,28 +97,28 @@ normalise(
         * s
     ),
 )
-normalise("einsum", lambda x, s: x * (tf.einsum("bsd,bsd->bs", x, x) / D + 1e-6)[..., None] ** -0.5 * s)
-normalise(
+normalize("einsum", lambda x, s: x * (tf.einsum("bsd,bsd->bs", x, x) / D + 1e-6)[..., None] ** -0.5 * s)
+normalize(
     "squared-difference",
     lambda x, s: x * tf.math.rsqrt(tf.reduce_mean(tf.math.squared_difference(x, 0.0), -1, keepdims=True) + 1e-6) * s,
 )
-normalise(
+normalize(
     "mesh",
     lambda x, s: (
         x * s * tf.broadcast_to(tf.math.rsqrt(tf.reduce_sum(x * x, -1, keepdims=True) * (1.0 / D) + 1e-6), tf.shape(x))
     ),
 )
-normalise(
+normalize(
     "rows",
     lambda x, s: x * tf.math.rsqrt(tf.reduce_mean(tf.square(x), -1, keepdims=True) + 1e-6) * s,
     {"x": f32("T", D)},
 )
-normalise(
+normalize(
     "channels-first",
     lambda x, s: x * tf.math.rsqrt(tf.reduce_mean(tf.square(x), 1, keepdims=True) + 1e-6) * s[:, None],
     {"x": f32("B", D, "S")},
 )
-normalise(
+normalize(
     "fp16",
     lambda x, s: (
         tf.cast(

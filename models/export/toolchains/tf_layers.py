@@ -54,7 +54,7 @@ def corrected(x, router):
     return weights / tf.reduce_sum(weights, -1, keepdims=True), ids
 
 
-def normalised(x, router):
+def normalized(x, router):
     weights, ids = tf.math.top_k(tf.nn.softmax(x @ router), K)
     return tf.math.divide_no_nan(weights, tf.reduce_sum(weights, -1, keepdims=True)), ids
 
@@ -84,7 +84,7 @@ def dense(x, weights, ids, wg, wu, wd):
     return tf.einsum("tef,efd,te->td", hidden(x, wg, wu), wd, combine(weights, ids))
 
 
-for choose in [mixtral, qwen, chosen_first, sigmoid, switch, corrected, normalised, keras_router, exponentials]:
+for choose in [mixtral, qwen, chosen_first, sigmoid, switch, corrected, normalized, keras_router, exponentials]:
 
     def add(choose=choose):
         @moe(f"router-{choose.__name__.replace('_', '-')}")

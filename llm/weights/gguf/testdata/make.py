@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the GGUF files of the tests with gguf-py, and what gguf-py dequantises them to (see
+"""Writes the GGUF files of the tests with gguf-py, and what gguf-py dequantizes them to (see
 tools/requirements/weights.txt).
 
     make.py            writes into its own folder
 
 expected.txt lists each tensor: file, name, type, shape, and the SHA-256 of its elements in float32, little-endian, with
-every NaN of a quantised type replaced by 0x7fc00000: which NaN arithmetic makes is the processor's choice.
+every NaN of a quantized type replaced by 0x7fc00000: which NaN arithmetic makes is the processor's choice.
 """
 
 import hashlib

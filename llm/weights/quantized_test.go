@@ -111,7 +111,7 @@ func keep(t *testing.T, g *onnx.Model, path string, o weights.KeepOptions) (*onn
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.KeepQuantised(g, o); err != nil {
+	if err := p.KeepQuantized(g, o); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Apply(nil); err != nil {
@@ -150,9 +150,9 @@ func outputs(t *testing.T, m *onnx.Model, dt onnx.DataType, n, k int) map[string
 	return out
 }
 
-// TestKeepQuantised keeps a matrix of each format in a table read by ids and by a product, in a MatMul and in a Gemm.
+// TestKeepQuantized keeps a matrix of each format in a table read by ids and by a product, in a MatMul and in a Gemm.
 // The model's arrays must convert back to the file's bytes, and compute the same as the widened weights.
-func TestKeepQuantised(t *testing.T) {
+func TestKeepQuantized(t *testing.T) {
 	const n, k = 37, 512
 	for i, s := range stored {
 		t.Run(s.t.String(), func(t *testing.T) {
@@ -167,8 +167,8 @@ func TestKeepQuantised(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(r.Quantised) != 1 || r.Quantised[0].Matrices != 3 || r.Quantised[0].Elements != 3*n*k ||
-				r.Loaded != 3 || len(r.Widened) != 0 || r.Quantised[0].File != int64(3*len(list[0].Raw)) {
+			if len(r.Quantized) != 1 || r.Quantized[0].Matrices != 3 || r.Quantized[0].Elements != 3*n*k ||
+				r.Loaded != 3 || len(r.Widened) != 0 || r.Quantized[0].File != int64(3*len(list[0].Raw)) {
 				t.Fatalf("%+v", r)
 			}
 			for name, x := range outputs(t, m, onnx.Float, n, k) {
@@ -236,7 +236,7 @@ func TestKeepHalf(t *testing.T) {
 		randomBlocks("blk.0.ffn_up.weight", 0, n, k))
 	floats, _ := load(t, readersOf(t, onnx.Float, n, k), open(t, path), weights.MatchOptions{})
 	m, r, err := keep(t, readersOf(t, onnx.Float16, n, k), path, weights.KeepOptions{})
-	if err != nil || len(r.Widened) != 0 || len(r.Quantised) != 3 {
+	if err != nil || len(r.Widened) != 0 || len(r.Quantized) != 3 {
 		t.Fatalf("%+v (%v)", r, err)
 	}
 	want := outputs(t, floats, onnx.Float, n, k)
@@ -257,7 +257,7 @@ func TestKeepRotated(t *testing.T) {
 		randomBlocks("blk.0.attn_q.weight", 1, n, k))
 	want, _ := load(t, reader(t, name, "MatMul", []int64{k, n}), open(t, path), weights.MatchOptions{})
 	m, r, err := keep(t, reader(t, name, "MatMul", []int64{k, n}), path, weights.KeepOptions{})
-	if err != nil || len(r.Quantised) != 1 || r.Keys[0].RopeHeads != 2 || r.Keys[0].DataType != "q4_1" {
+	if err != nil || len(r.Quantized) != 1 || r.Keys[0].RopeHeads != 2 || r.Keys[0].DataType != "q4_1" {
 		t.Fatalf("%+v (%v)", r, err)
 	}
 	rows := unpacked(t, m.Graph.Nodes[0], blocks.Q4_1)
@@ -277,7 +277,7 @@ func TestKeepRotated(t *testing.T) {
 func TestStaysFloat(t *testing.T) {
 	const gate, n, k = "model.layers.0.mlp.gate_proj.weight", 32, 64
 	meta := map[string]any{"general.architecture": "qwen3"}
-	quantised := file(t, "m.gguf", meta, randomBlocks("blk.0.ffn_gate.weight", 0, n, k))
+	quantized := file(t, "m.gguf", meta, randomBlocks("blk.0.ffn_gate.weight", 0, n, k))
 	plain := file(t, "m.gguf", meta, named("blk.0.ffn_gate.weight", counted(0, n, k)))
 	added := reader(t, gate, "MatMul", []int64{k, n})
 	sum := added.Graph.NewValue("sum")
@@ -289,24 +289,24 @@ func TestStaysFloat(t *testing.T) {
 		path string
 		why  string
 	}{
-		{added, quantised, "(Add) also reads it"},
+		{added, quantized, "(Add) also reads it"},
 		{reader(t, gate, "MatMul", []int64{k, n}), plain, "the file stores it as F32"},
-		{reader(t, gate, "MatMul from the left", []int64{n, k}), quantised, "(MatMul) also reads it"},
-		{reader(t, gate, "Gemm", []int64{n, k}, onnx.IntAttr("transB", 1), onnx.FloatAttr("alpha", 2)), quantised,
+		{reader(t, gate, "MatMul from the left", []int64{n, k}), quantized, "(MatMul) also reads it"},
+		{reader(t, gate, "Gemm", []int64{n, k}, onnx.IntAttr("transB", 1), onnx.FloatAttr("alpha", 2)), quantized,
 			"has a factor"},
 	} {
 		m, r, err := keep(t, c.m, c.path, weights.KeepOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(r.Widened) != 1 || !strings.Contains(r.Widened[0].Reason, c.why) || len(r.Quantised) != 0 ||
+		if len(r.Widened) != 1 || !strings.Contains(r.Widened[0].Reason, c.why) || len(r.Quantized) != 0 ||
 			m.Graph.Value(gate) == nil || m.Function("mojo", "Linear", "") != nil {
 			t.Errorf("%s: %+v", c.why, r)
 		}
 	}
 	no := func(string, string) bool { return false }
-	if _, r, err := keep(t, reader(t, gate, "MatMul", []int64{k, n}), quantised, weights.KeepOptions{Keep: no}); err !=
-		nil || len(r.Widened)+len(r.Quantised) != 0 || !r.Keys[0].Cast {
+	if _, r, err := keep(t, reader(t, gate, "MatMul", []int64{k, n}), quantized, weights.KeepOptions{Keep: no}); err !=
+		nil || len(r.Widened)+len(r.Quantized) != 0 || !r.Keys[0].Cast {
 		t.Errorf("not asked for: %+v (%v)", r, err)
 	}
 }
@@ -379,7 +379,7 @@ func TestKeepExperts(t *testing.T) {
 			stack("blk.0.ffn_down_exps.weight", down, 96, 32))
 		floats, _ := load(t, mixtureOf(t), open(t, path), weights.MatchOptions{})
 		m, r, err := keep(t, mixtureOf(t), path, weights.KeepOptions{Activations: "float"})
-		if err != nil || len(r.Widened) != 0 || len(r.Quantised) != 2 || m.Graph.Nodes[0].OpType != "QMoE" {
+		if err != nil || len(r.Widened) != 0 || len(r.Quantized) != 2 || m.Graph.Nodes[0].OpType != "QMoE" {
 			t.Fatalf("%+v (%v)", r, err)
 		}
 		x := make([]float64, 2*96)

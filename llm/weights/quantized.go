@@ -27,11 +27,11 @@ type KeepOptions struct {
 	Rewrite rewrite.Request
 }
 
-// KeepQuantised makes the graph read quantized weights in the checkpoint's format. mojo.Linear replaces their products,
+// KeepQuantized makes the graph read quantized weights in the checkpoint's format. mojo.Linear replaces their products,
 // mojo.Embedding their Gather, and mojo.QMoE replaces mojo.MoE; the model stores the file's blocks in panels. With
 // Halves, products read 16-bit floats as in the file (mojo.HalfLinear). Apply widens the other weights, and Report
-// gives the reason for each. Call KeepQuantised before Apply.
-func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
+// gives the reason for each. Call KeepQuantized before Apply.
+func (p *Plan) KeepQuantized(m *onnx.Model, o KeepOptions) error {
 	if o.Activations == "" {
 		o.Activations = "int16"
 	}
@@ -67,7 +67,7 @@ func (p *Plan) KeepQuantised(m *onnx.Model, o KeepOptions) error {
 	for _, w := range r.Kept {
 		x.of[w].kept = x.matrices[x.of[w].source()]
 	}
-	p.check = &QuantisedCheck{Activations: cmp.Or(strings.Join(r.Activations, " and "), "float"), Kinds: r.Checked,
+	p.check = &QuantizedCheck{Activations: cmp.Or(strings.Join(r.Activations, " and "), "float"), Kinds: r.Checked,
 		Structural: r.Structural, Definition: r.Definition, Kernels: r.Kernels, Kernel: r.Kernel}
 	return nil
 }
@@ -225,7 +225,7 @@ func (p *piece) fileRow(row int64) int64 {
 
 // describe makes the tensors, whose elements are read when the model is written.
 func (m *matrixRows) describe(name, format string, experts int64) (err error) {
-	m.matrix, err = fused.NewQuantised(name, format, m.panels, m.n, m.k, experts, func(name string, t onnx.DataType,
+	m.matrix, err = fused.NewQuantized(name, format, m.panels, m.n, m.k, experts, func(name string, t onnx.DataType,
 		dims []int64, array int) (*onnx.Tensor, error) {
 		return onnx.NewDeferred(name, t, dims, func(w io.Writer) error { return m.write(w, array) })
 	})
@@ -284,7 +284,7 @@ func differing(got, want []float32) int {
 func (m *matrixRows) sample(rows int64) (*fused.Quantized, []float32, error) {
 	first := *m
 	first.n = min(rows, m.n)
-	q, err := fused.NewQuantised("sample", m.matrix.Format, m.panels, first.n, m.k, 0, func(name string,
+	q, err := fused.NewQuantized("sample", m.matrix.Format, m.panels, first.n, m.k, 0, func(name string,
 		t onnx.DataType, dims []int64, array int) (*onnx.Tensor, error) {
 		var b strings.Builder
 		if err := first.write(&b, array); err != nil {

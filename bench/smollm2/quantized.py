@@ -2,11 +2,11 @@
 """Times SmolLM2-135M-Instruct with its weights in float32 and as a GGUF file has them, as run.py does; prints tables
 for docs/benchmarks/smollm2.md.
 
-    quantised.py --tool mojo-patch --library libmojo_ops.so --gguf FILE [--format Q4_0] [--folder FOLDER]
+    quantized.py --tool mojo-patch --library libmojo_ops.so --gguf FILE [--format Q4_0] [--folder FOLDER]
         [--loads 2] [--rounds 3]
 
 All models are patched with --last-logits. Ratios are over the first of them, in float32, within rounds. With --format
-llama.cpp quantises the file anew; the models in float32 are those of the file as it is. KL is the divergence from them,
+llama.cpp quantizes the file anew; the models in float32 are those of the file as it is. KL is the divergence from them,
 mean and greatest, over the next token behind the prompt and behind each of the 64 that PyTorch generates.
 """
 
@@ -98,9 +98,9 @@ def main():
     parser.add_argument("--tool", type=pathlib.Path, required=True, help="mojo-patch")
     parser.add_argument("--library", dest="kernels", type=pathlib.Path, required=True, help="libmojo_ops.so")
     parser.add_argument("--gguf", type=pathlib.Path, required=True)
-    parser.add_argument("--format", help="what llama.cpp quantises the file to, such as Q4_0, Q8_0, Q4_K and Q6_K")
+    parser.add_argument("--format", help="what llama.cpp quantizes the file to, such as Q4_0, Q8_0, Q4_K and Q6_K")
     parser.add_argument("--only", help="leave out kept models whose name does not match")
-    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/smollm2/quantised"))
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/smollm2/quantized"))
     parser.add_argument("--loads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3, help="after each load")
     parser.add_argument("--tokens", type=int, default=64)
