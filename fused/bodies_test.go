@@ -26,7 +26,7 @@ type bodyCase struct {
 
 // TestBodiesInOnnxruntime has onnx.checker check the bodies and onnxruntime run them with no kernel registered,
 // optimized and not, at the opsets where bodies or the types of the standard's ops differ (with -short at three of
-// them). The kernels run on the same inputs where their library is built.
+// them). If the library of kernels is built, the kernels run on the same inputs.
 func TestBodiesInOnnxruntime(t *testing.T) {
 	python := pythonWithOnnxruntime(t)
 	dir := t.TempDir()
@@ -102,7 +102,7 @@ type bodiesModel struct {
 	cases []bodyCase
 }
 
-// modelsOfBodies makes models of what bodies adds.
+// modelsOfBodies makes models of the cases that bodies adds.
 func modelsOfBodies(t *testing.T, opset int64, bodies func(addCase, int64)) (list []*bodiesModel) {
 	var last *bodiesModel
 	bodies(func(op *Op, attrs []*onnx.Attribute, types []onnx.DataType, dims ...[]int64) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// sizes holds what the shapes of a site's inputs determine: sizes of symbols and dimensions of spreads, -1 if unknown.
+// sizes holds the sizes of symbols and the dimensions of spreads that a site's inputs determine, -1 if unknown.
 type sizes struct {
 	op     *Op
 	site   Site

@@ -31,7 +31,7 @@ func rotaryAttrs(interleaved, dim int64, side, layout string) []*onnx.Attribute 
 // halfRotary is the form of rotate_half: all channels, pairs of halves.
 func halfRotary(dim int64) []*onnx.Attribute { return rotaryAttrs(0, dim, "first", "halves") }
 
-// normRotaryAttrs are the attributes of NormRotary around those of a rotation.
+// normRotaryAttrs returns the attributes of NormRotary, with the given attributes of its rotation.
 func normRotaryAttrs(epsilon float32, after int64, rotary []*onnx.Attribute) []*onnx.Attribute {
 	return append(normAttrs(-1, epsilon, after)[1:], rotary...)
 }
@@ -152,8 +152,8 @@ func TestFunctionRefusesOldOpsets(t *testing.T) {
 	}
 }
 
-// TestRotaryBodies: sites whose bodies differ have overloads of their own, the numbers are no part of it, and the
-// common form pays nothing for the others.
+// TestRotaryBodies checks that tables, layouts and sides choose the overload, and numbers do not, and that the body of
+// the common form has no nodes for the other forms.
 func TestRotaryBodies(t *testing.T) {
 	site := func(interleaved, r int64, side, layout string, tables int64) Site {
 		return Site{Attributes: rotaryAttrs(interleaved, r, side, layout), Opset: 20,

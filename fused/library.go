@@ -56,7 +56,7 @@ func Holds(path string, o *Op) bool {
 // It never looks in the working directory, because whoever filled it would decide which code runs.
 func FindLibrary(explicit string) (string, error) { return CPU.FindLibrary(explicit) }
 
-// FindLibrary finds the library with the kernels for the device in the places of the function FindLibrary. A named file
+// FindLibrary finds the library with the kernels for the device, as the function FindLibrary does. A named file
 // must have the name of the device's library, because other libraries lack these kernels.
 func (d Device) FindLibrary(explicit string) (string, error) {
 	name := d.LibraryName()

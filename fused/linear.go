@@ -190,7 +190,7 @@ func (b *body) linear(s Site, x *onnx.Value) *onnx.Value {
 	return y
 }
 
-// quantized rounds each block of x to integers with a factor for the block.
+// quantized rounds each block of x to integers times a factor of the block.
 func (b *body) quantized(x *onnx.Value, s Site) *onnx.Value {
 	most := float32(127)
 	if Read[Linear](s.Attributes).Activations == activationsInt16 {

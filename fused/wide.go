@@ -115,8 +115,8 @@ func (o *Op) quantized(f quantizedForm, n, k int64, form func(dims [][]int64, at
 	return form(append([][]int64{first}, weights...), attrs...)
 }
 
-// WideExamples lists sites at the widths of real models. It returns none for a combination that computes the same as
-// another one: it takes equal types only, and with quantized weights float32 and one type of scales for each code.
+// WideExamples lists sites at the widths of real models. The list is empty for a combination that computes the same as
+// another one: only equal types count, and with quantized weights only float32 and one type of scales for each code.
 func (o *Op) WideExamples(c Combination, opset int64) []Site {
 	first := onnx.Undefined
 	for _, variable := range []string{"T", "B", "W", "V", "G"} {

@@ -9,7 +9,7 @@ import (
 )
 
 // KeepsOther reports whether m keeps another form of the past than the case, so that it can only continue from a past
-// of its own computation: see WithOwnPasts.
+// that it computed itself: see WithOwnPasts.
 func KeepsOther(m *onnx.Model, c Case) bool {
 	return slices.ContainsFunc(roles.Find(m), func(in *roles.Input) bool { return otherPast(in, c) })
 }
@@ -47,7 +47,7 @@ func (h Hard) Begun(m *onnx.Model) (before *Hard, behind Case, err error) {
 		total := h.sizes.past + h.sizes.sequence
 		exists = func(row, token, _ int64) bool { return h.sizes.exists(row, token, total) }
 	}
-	// Use other tokens than those of h, which come from the same seed.
+	// h has tokens from the same seed: use others.
 	tensors, s, err := inputsOf(m, ^h.seed, given, exists)
 	if err != nil {
 		return nil, Case{}, err

@@ -37,7 +37,7 @@ func (s *sizes) size(d onnx.Dim) int64 {
 	return defaultOther
 }
 
-// rows returns the number of rows that the input may index: those of the smallest table, or -1 if no size is known.
+// rows returns the number of rows of the smallest table that the input indexes, or -1 if no size is known.
 func (s *sizes) rows(in input) int64 {
 	rows := int64(-1)
 	for _, d := range in.Tables {

@@ -40,7 +40,7 @@ func (t *Tensor) beginsOf() *Tensor {
 const copiedUpTo = 1024
 
 // View makes a tensor of these dims from elements of t. Its first element is element offset of t, and strides are the
-// distances between neighbors along each axis, in elements (negative: backwards). Nil strides are those of contiguous
+// distances between neighbors along each axis, in elements (negative: backwards). Nil strides mean contiguous
 // elements, which makes a reshaped slice. The elements are read from t on demand, or when the tensor is written.
 func (t *Tensor) View(name string, dims []int64, offset int64, strides []int64) (*Tensor, error) {
 	p, err := newPart(t, dims, offset, strides)

@@ -246,7 +246,7 @@ func withNested(dead map[*Node]bool) (removed map[*Node]bool, outer map[*Value]i
 	return removed, outer
 }
 
-// RemoveUnusedInitializers removes those of the candidates that are unused.
+// RemoveUnusedInitializers removes the unused candidates.
 func (g *Graph) RemoveUnusedInitializers(candidates map[*Value]bool) {
 	kept := make([]*Value, 0, len(g.initializers))
 	for _, v := range g.initializers {

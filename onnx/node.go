@@ -152,7 +152,7 @@ func (n *Node) AttrInts(name string) []int64 {
 	return nil
 }
 
-// SetAttr adds the attribute, or replaces the one of its name.
+// SetAttr adds the attribute, or replaces the attribute of the same name.
 func (n *Node) SetAttr(a *Attribute) {
 	for i, old := range n.Attributes {
 		if old.Name == a.Name {

@@ -5,7 +5,7 @@ import "github.com/mojo-patch/mojo-patch/fused"
 // Facts are the facts that explain why a session cannot be opened.
 type Facts struct {
 	Library      Library
-	LibraryError error    // why there is no usable onnxruntime, or nil
+	LibraryError error    // why no onnxruntime can be used, or nil
 	Providers    []string // the execution providers that onnxruntime was built with
 
 	Kernels      string // path of the kernel library, empty if it was not found

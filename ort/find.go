@@ -55,8 +55,8 @@ type Library struct {
 //  6. the system's linker path
 //
 // A place named by argument or variable is the only place searched. Otherwise the first library that is new enough
-// wins. Relative paths in this program's environment variables are errors, and in those of other programs, including
-// the linker, they are skipped: the working directory never decides which library is loaded. The error wraps
+// wins. Relative paths are errors in this program's environment variables, and are skipped in variables of other
+// programs, including the linker: the working directory never decides which library is loaded. The error wraps
 // ErrNoLibrary, names a library that is too old first, and lists every place searched.
 func Find(explicit string) (Library, error) {
 	if errCannotLoad != nil {

@@ -178,7 +178,7 @@ func (p *Apply) Title() string {
 // Model returns the name of the file.
 func (p *Apply) Model() string { return filepath.Base(p.Report.Input.Path) }
 
-// Into returns what blocks become.
+// Into names the ops that blocks become.
 func (p *Apply) Into() string {
 	if t := p.Report.Target; t != "" {
 		return "ops of " + t

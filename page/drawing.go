@@ -29,7 +29,7 @@ const (
 	kindStandard = "standard" // another op that patching writes
 )
 
-// box is a node or a value. A box without a label is a point where an edge bends.
+// box is a node or a value. A box without a label is a bend of an edge.
 type box struct {
 	Kind, Label, Note   string
 	X, Y, Width, Height float64 // of the middle

@@ -50,7 +50,7 @@ func (s *Set) Add(file, src string) error {
 	return nil
 }
 
-// Digest identifies a set by its patterns: it is the SHA-256 of their texts, and of the names of those without text.
+// Digest identifies a set by its patterns: it is the SHA-256 of their texts, or names if they have no text.
 func (s *Set) Digest() string {
 	h := sha256.New()
 	for _, text := range s.texts {

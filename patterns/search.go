@@ -128,7 +128,7 @@ func (f *finder) others() site.Others {
 		Write: func(v *onnx.Value) bool { return f.written[v] }}
 }
 
-// miss adds misses. Those of regions are reported at the end, if no other miss explains their nodes.
+// miss adds misses. Misses of regions are reported at the end, if no other miss explains their nodes.
 func (f *finder) miss(list []*match.Miss) {
 	for _, m := range list {
 		if m.Reason.Node = cmp.Or(m.Reason.Node, m.Anchor); m.Region == nil {

@@ -82,8 +82,8 @@ func combine(c *call, a, b *Tensor, ff func(x, y float64) float64, fi func(x, y 
 	return r
 }
 
-// legacyBroadcast returns input 1 in the shape that opsets before 7 mean: the attribute axis places its dimensions in
-// those of input 0.
+// legacyBroadcast returns input 1 in the shape that opsets before 7 mean: the attribute axis aligns its dimensions with
+// the dimensions of input 0.
 func (c *call) legacyBroadcast() *Tensor {
 	a, b := c.in[0], c.in[1]
 	if c.opset() >= 7 || c.int("broadcast", 0) == 0 || c.attr("axis") == nil {

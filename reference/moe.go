@@ -97,7 +97,7 @@ type mixture struct {
 	first, last func(rows *Tensor, e int) *Tensor // the products of an expert
 }
 
-// check fails unless the shapes fit. Those of the matrices are [experts, out, in].
+// check fails unless the shapes fit. Matrices have the shape [experts, out, in].
 func (m *mixture) check(c *call, fc1, fc2 []int) {
 	x, logits := m.x, m.logits
 	if x.Rank() < 2 || x.Rank() > 3 || logits.Rank() != 2 {

@@ -7,7 +7,7 @@ import (
 )
 
 // EvalFor evaluates nodes in the given order, only for the values of keep. It releases other values after their last
-// reader. env contains the values that the nodes read from elsewhere, and afterwards also those of keep.
+// reader. env contains the values that the nodes read from elsewhere, and afterwards also the values of keep.
 //
 // overflow reports that somewhere, also in subgraphs and functions, a node turned finite numbers into infinities or
 // NaN: then the results mean little.

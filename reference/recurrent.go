@@ -8,7 +8,7 @@ var recurrentOps = map[string]opDef{
 	"LSTM": arith(3, recurrent(4, 2, lstmCell)),
 }
 
-// cell is a recurrent unit of one direction. Its gates are those of its op, in the op's order.
+// cell is a recurrent unit of one direction. It has the gates of its op, in the op's order.
 type cell struct {
 	width, hidden  int
 	w, r, wb, rb   []float64 // weights of inputs and states, and their biases

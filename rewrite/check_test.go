@@ -18,7 +18,7 @@ func normAttributes(epsilon float32, after int64) []*onnx.Attribute {
 		onnx.IntAttr("scale_after_cast", after)}
 }
 
-// oneNode gives a match a replacement of one node whose inputs are the match's, in order.
+// oneNode sets a match's replacement to one node whose inputs are the match's, in order.
 func oneNode(match *patterns.Match, opset int64) {
 	g := onnx.NewFunction("", "", "", opset).Body
 	var reads, in, out []*onnx.Value
@@ -289,7 +289,7 @@ func TestEqualSitesAreCheckedOnce(t *testing.T) {
 	}
 }
 
-// kernelOf stands in for a kernel library: a kernel that is right, or wrong by a factor.
+// kernelOf imitates a kernel library: its kernel is right, or wrong by a factor.
 func kernelOf(t *testing.T, factor float64) KernelCheck {
 	return func(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 		if factor == 0 {

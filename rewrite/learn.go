@@ -129,7 +129,7 @@ func (l *learner) leave(s *fittedSite, why string) {
 		UnlearntSite{ID: s.scope.ID(s.match), Node: s.match.Root.Label(), Reason: why})
 }
 
-// name gives the patterns unique names.
+// name sets unique names for the patterns.
 func (l *learner) name() {
 	taken := map[string]bool{}
 	for _, p := range l.plan.request.Patterns.Patterns {

@@ -137,7 +137,7 @@ type writer struct {
 	names map[string]bool // of nodes, in use
 	// packed holds the main graph's initializers that are computed from others, by key.
 	packed map[string]*onnx.Value
-	// shared holds standard nodes before fused ops, and constants the initializers of the graph, by what they compute:
+	// shared holds standard nodes before fused ops, and constants the initializers of the graph, by their computation:
 	// sites share equal ones.
 	shared    map[string][]*onnx.Value
 	constants map[string]*onnx.Value

@@ -76,8 +76,8 @@ type Request struct {
 	// is "+ALL".
 	Backend registry.Backend
 
-	// Target selects what replaces sites instead of fused ops; nil keeps fused ops. The model is first raised to the
-	// target's opset. Kernels and backends then have no effect.
+	// Target selects the ops that replace sites instead of fused ops; nil keeps fused ops. The model is first raised to
+	// the target's opset. Kernels and backends then have no effect.
 	Target *target.Target
 	// Shapes fixes shapes of the model's inputs for the target.
 	Shapes *target.Shapes

@@ -21,7 +21,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// chooseTarget returns the kernels of a target: those of its device, or else the target itself, and standard ops.
+// chooseTarget returns the kernels of a target: its device's kernels, or else the target itself, and standard ops.
 func chooseTarget(t *target.Target) ([]*registry.Kernel, []registry.KernelReport) {
 	var chosen []*registry.Kernel
 	if t.Device == "" { // all fused ops, so that unsupported ones are reported

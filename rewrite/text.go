@@ -287,7 +287,7 @@ func variants(m *onnx.Model) []string {
 	return names
 }
 
-// variantsText says what the variants mean for older runtimes, or returns "".
+// variantsText explains the effect of the variants on older runtimes, or returns "".
 func (r *Report) variantsText() string {
 	if len(r.Variants) == 0 {
 		return ""
@@ -349,7 +349,7 @@ func (r *Report) writeTies(b *strings.Builder) {
 	}
 }
 
-// roundedText says what rounded activations mean for comparisons, or returns "".
+// roundedText explains the effect of rounded activations on comparisons, or returns "".
 func (r *Report) roundedText() string {
 	text := ""
 	if r.RoundedByRuntime > 0 {

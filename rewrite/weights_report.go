@@ -19,7 +19,7 @@ type WeightsReport struct {
 	// Unexpected counts other tensors that the replaced nodes read: no op has them any more. Names lists them.
 	Unexpected int      `json:"unexpected"`
 	Names      []string `json:"unexpected_names,omitempty"`
-	// Stored counts those of Packed that are already stored in the op's layout and stay unchanged; Bytes is the size of
+	// Stored counts the matrices of Packed that are already in the op's layout and stay unchanged; Bytes is the size of
 	// the others.
 	Stored int   `json:"stored"`
 	Bytes  int64 `json:"bytes"`

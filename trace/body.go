@@ -76,7 +76,7 @@ func scanStart(n *onnx.Node, find lookup) (state []*onnx.Tensor, rounds [][]*onn
 	return find.all(n.Inputs[:states]), rounds, nil
 }
 
-// bodyModel turns a body into a model of its own. given are the tensors of the body's inputs. The model also takes
+// bodyModel turns a body into a model. given are the tensors of the body's inputs. The model also takes
 // outer, the values that the body reads from the graphs around it.
 func bodyModel(m *onnx.Model, n *onnx.Node, name string, given []*onnx.Tensor, find lookup) (body *onnx.Model,
 	outer []*onnx.Value, err error) {

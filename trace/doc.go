@@ -5,6 +5,6 @@
 // dropped. A Comparer combines them: it runs two models side by side on the same inputs and compares every value that
 // both have.
 //
-// The bodies of branches and loops that both models have are compared as models of their own. The caller chooses what
+// The bodies of branches and loops that both models have are compared as separate models. The caller chooses what
 // runs the pieces: onnxruntime or the built-in evaluator.
 package trace

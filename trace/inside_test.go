@@ -175,7 +175,8 @@ func TestRouterTiesInside(t *testing.T) {
 	}
 }
 
-// TestOtherWay names what cannot be compared: a branch that only one model takes, and a loop that ends earlier in one.
+// TestOtherWay checks the names of bodies that cannot be compared: a branch that only one model takes, and a loop that
+// ends earlier in one.
 func TestOtherWay(t *testing.T) {
 	branches := func(least float64) *onnx.Model {
 		b := onnxtest.New(18)

@@ -230,7 +230,7 @@ func routed(b *onnxtest.Builder, x *onnx.Value, nudge float32) *onnx.Value {
 	return b.Op("Mul", b.Op("Identity", best[0]), chosen)
 }
 
-// TestRouterTies finds the tokens that choose other experts, and those of them that do so in a tie.
+// TestRouterTies finds the tokens that choose other experts, and among these the tokens that do so in a tie.
 func TestRouterTies(t *testing.T) {
 	x := onnx.NewFloat32s("x", []int64{3, 4}, []float32{
 		1, 0.5, 0.5 - 1e-6, 0, // a tie between experts 1 and 2

@@ -56,7 +56,7 @@ type Watcher struct {
 	whole    bool // a whole model, not a body
 }
 
-// watchedBody is a body as a model of its own. Its inputs are the body's inputs, then the outer values that it reads.
+// watchedBody is a body as a separate model. Its inputs are the body's inputs, then the outer values that it reads.
 type watchedBody struct {
 	*Watcher
 	outer []*onnx.Value

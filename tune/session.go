@@ -37,8 +37,8 @@ type Sessions struct {
 	weights map[string]*ort.Value
 }
 
-// NewSessions puts random weights onto the device. The options of its sessions are those of a prober: the provider and
-// the kernels.
+// NewSessions puts random weights onto the device. Its options are the options of a prober: the provider and the
+// kernels.
 func NewSessions(e *Experts, options ...ort.Option) (_ *Sessions, err error) {
 	s := &Sessions{experts: e, options: options, weights: map[string]*ort.Value{}}
 	restore, err := configured("none")

@@ -172,7 +172,7 @@ func short(data []byte) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// fixed returns the flags that set a model's shapes to those of its first recorded case, or nil without recordings.
+// fixed returns the flags that fix a model's shapes as in its first recorded case, or nil without recordings.
 func fixed(path string) ([]string, error) {
 	recorded := strings.TrimSuffix(path, ".onnx") + ".npz"
 	if _, err := os.Stat(recorded); errors.Is(err, os.ErrNotExist) {

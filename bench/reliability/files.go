@@ -54,7 +54,7 @@ func exitCode(err error) int {
 	return -1
 }
 
-// contents returns the digest of a model's graph and all its weights, at any place, or "none" without such a file.
+// contents returns the digest of a model's graph and all its weights, at any place, or "none" for a missing file.
 func contents(path string) (string, error) {
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return "none", nil

@@ -1,4 +1,4 @@
-// Package schemas has the JSON Schema of the files that are read again. Those of what commands print stand beside it.
+// Package schemas embeds the JSON Schema of plan files. The schemas of reports are files in the same folder.
 package schemas
 
 import _ "embed"

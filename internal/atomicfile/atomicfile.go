@@ -61,7 +61,7 @@ func temporaryName(path, kind string, i int) string {
 	return filepath.Join(dir, fmt.Sprintf(".%s.%d-%d%s.tmp", base, os.Getpid(), i, kind))
 }
 
-// Remove removes and forgets those of the tracked files and folders that exist.
+// Remove removes and forgets the given files and folders. Missing ones are skipped.
 func Remove(names ...string) error {
 	mu.Lock()
 	defer mu.Unlock()

@@ -7,9 +7,9 @@ import (
 	"github.com/x448/float16"
 )
 
-// Encoding rounds each block of elements to the nearest codes of its own scale, bit by bit as ggml's quantize_row_*_ref
-// and gguf-py's quantize do: every step is in float32, and products are rounded before additions. The conversions below
-// prevent compilers from fusing the two.
+// Encoding rounds each block of elements to the nearest codes of the block's scale, bit by bit as ggml's
+// quantize_row_*_ref and gguf-py's quantize do: every step is in float32, and products are rounded before additions.
+// The conversions below prevent compilers from fusing the two.
 
 // rounding sets the encoder of one block. An encoder returns an error if a block's scale does not fit into float16.
 func (f *Format) rounding(encode func(dst []byte, src []float32) error) *Format {
@@ -138,7 +138,7 @@ func encodeQ8_0(dst []byte, src []float32) error {
 // middlesE2M1 are halfway between doubled e2m1 elements; a tie goes to the lesser magnitude.
 var middlesE2M1 = [...]float32{0.5, 1.5, 2.5, 3.5, 5, 7, 10}
 
-// encodeMXFP4 uses the exponent that gives the greatest element the exponent of 4, as in the OCP's specification:
+// encodeMXFP4 chooses the scale by which the greatest element gets the exponent of 4, as in the OCP's specification:
 // elements above 6 become 6.
 func encodeMXFP4(dst []byte, src []float32) error {
 	_, most := greatest(src)

@@ -24,16 +24,16 @@ var accessors = []string{"Attr", "AttrInt", "AttrFloat", "AttrString", "IntAttr"
 
 // TestNamesAreGenerated counts string literals that are the name of one of our ops or attributes, of which package
 // fused has constants and structs. These are errors:
-//   - the name of an op that no other domain has, wherever it stands
+//   - the name of an op that no other domain has, anywhere
 //   - the name of any op that is looked up in the catalogue, compared with the Op of a match or a call, or joined by &&
 //     to a comparison with fused.Domain
-//   - the name of an attribute of several words, wherever it stands
-//   - the name of an attribute of one word that no other op has, where it is the argument of an accessor or compared
+//   - the name of an attribute of several words, anywhere
+//   - the name of an attribute of one word that no other op has, if it is the argument of an accessor or compared
 //     with a Name
 //   - the name of any attribute that is read as only a fused.Site allows it: Attr(name).Int
 //
-// Not read are tests, generated files, package fused, the packages that it uses or that stand below it, and
-// internal/spellings, whose names are those of patterns.
+// The test skips tests, generated files, package fused, the packages that it uses or that are below it, and
+// internal/spellings, whose names are names of patterns.
 func TestNamesAreGenerated(t *testing.T) {
 	root := filepath.Join("..", "..")
 	first := slices.IndexFunc(rooms, func(r room) bool { return r.path == "fused" })

@@ -60,7 +60,7 @@ func hash(paths ...string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
-// try compiles the mutant and runs the tests that reach it: those of its own package first, and quick tests first.
+// try compiles the mutant and runs the tests that reach it: tests of its own package first, and quick tests first.
 func (r *runner) try(m mutant, tests []test) (result, error) {
 	source, err := os.ReadFile(m.File)
 	if err != nil {

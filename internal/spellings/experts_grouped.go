@@ -118,7 +118,7 @@ func writeGrouped(w *writer) []*onnx.Value {
 	return r.result(s.back(y))
 }
 
-// back weights the rows, and sums those of each token.
+// back weights the rows, and sums the rows of each token.
 func (s sorted) back(y *onnx.Value) *onnx.Value {
 	flat := s.op("Reshape", s.weightsOf(), s.ints(-1))
 	weights := s.op("Gather", flat, s.order)

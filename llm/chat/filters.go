@@ -87,7 +87,7 @@ func (c call) end(i int64) any {
 }
 
 // each returns a function that gets an attribute of a value, if byAttribute, and applies a filter or test, if one is
-// given. The arguments are those of map, select and similar filters.
+// given. The arguments are the arguments of map, select and similar filters.
 func (c call) each(byAttribute bool, what string, table map[string]builtin) func(v any) any {
 	get := func(v any) any { return v }
 	if byAttribute {

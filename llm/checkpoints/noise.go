@@ -15,7 +15,7 @@ const (
 	noiseWindow = 1 << 16
 )
 
-// stream returns a function that writes n elements of width bytes. element makes those of the table.
+// stream returns a function that writes n elements of width bytes. element makes one element of the table.
 func stream(name string, n int64, width int, element func(r *rand.Rand, b []byte)) func(w io.Writer) error {
 	return func(w io.Writer) error {
 		h := fnv.New64a()

@@ -44,7 +44,7 @@ type Comparison struct {
 	MaxKL  golden.Number `json:"max_kl"`
 	MaxAbs golden.Number `json:"max_abs"`
 	// First is the first step at which the choices differ, -1 if they never do. Differing counts the steps that differ,
-	// and Ties those of them that are near ties.
+	// and Ties the differing steps that are near ties.
 	First     int  `json:"first_difference"`
 	Differing int  `json:"differing"`
 	Ties      int  `json:"near_ties"`

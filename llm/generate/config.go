@@ -35,8 +35,8 @@ type configFields struct {
 // maxConfig bounds the size of a file that ReadConfig reads, in bytes.
 const maxConfig = 64 << 20
 
-// ReadConfig reads those of generation_config.json, config.json, genai_config.json and tokenizer_config.json that exist
-// in a folder.
+// ReadConfig reads generation_config.json, config.json, genai_config.json and tokenizer_config.json of a folder. It
+// skips missing files.
 func ReadConfig(folder string) (Config, error) {
 	var c Config
 	for _, name := range configFiles {

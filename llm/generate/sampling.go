@@ -19,7 +19,7 @@ import (
 //	top-p                drops the least likely tokens whose probabilities together are at most 1-p
 //	min-p                drops tokens whose probability is below m·(greatest probability)
 //
-// Greedy decoding applies only the penalties. At least one token always remains. Order and formulas are those of
+// Greedy decoding applies only the penalties. At least one token always remains. Order and formulas follow
 // transformers' generate with do_sample (RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper,
 // TopPLogitsWarper, MinPLogitsWarper). transformers has no frequency and presence penalties: these follow the OpenAI
 // API and are applied in vLLM's order.

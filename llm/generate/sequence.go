@@ -21,7 +21,7 @@ type Sequence struct {
 	Stop    Reason
 }
 
-// Times reports where the time of a run went.
+// Times reports how long each part of a run took.
 type Times struct {
 	PromptTokens    int           // of all prompts, without padding
 	GeneratedTokens int           // of all sequences

@@ -3,7 +3,7 @@
 //
 // Open reads a checkpoint: GGUF files, safetensors files, an index of such files, or a folder of them. Match finds the
 // tensor of each initializer whose external data are missing, by a map (ReadMap) or by rules, and works out its
-// conversion: swapped axes, reordered rows. Plan.Apply gives the initializers tensors whose elements are read,
+// conversion: swapped axes, reordered rows. Plan.Apply sets the initializers to tensors whose elements are read,
 // dequantized and cast one after the other when the model is written. Report reports the results. Strip does the
 // opposite, and Statistics describe the elements of a tensor.
 //

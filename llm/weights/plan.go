@@ -24,7 +24,7 @@ func (p *Plan) Kept() int {
 	return n
 }
 
-// Apply gives the initializers tensors whose elements are read, reordered and cast to the initializers' types, one
+// Apply sets the initializers to tensors whose elements are read, reordered and cast to the initializers' types, one
 // tensor at a time, when the model is written. Types may change between Match and Apply, shapes may not. progress is
 // called after each tensor. The checkpoint must stay open while the model is in use.
 func (p *Plan) Apply(progress func(done, total int)) error {

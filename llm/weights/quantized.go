@@ -21,7 +21,7 @@ type KeepOptions struct {
 	// Halves also keeps float32 weights that the checkpoint has in float16 or bfloat16.
 	Halves bool
 	// Activations is the attribute of mojo.Linear: int16 (also if empty), int8 or float. FP8 weights are multiplied
-	// with floats; fp8 rounds their activations to 8-bit floats, and those of other weights to int16.
+	// with floats; fp8 rounds their activations to 8-bit floats, and activations of other weights to int16.
 	Activations string
 	// Rewrite controls the check of each kind of site.
 	Rewrite rewrite.Request
@@ -30,7 +30,7 @@ type KeepOptions struct {
 // KeepQuantized makes the graph read quantized weights in the checkpoint's format. mojo.Linear replaces their products,
 // mojo.Embedding their Gather, and mojo.QMoE replaces mojo.MoE; the model stores the file's blocks in panels. With
 // Halves, products read 16-bit floats as in the file (mojo.HalfLinear). Apply widens the other weights, and Report
-// gives the reason for each. Call KeepQuantized before Apply.
+// returns the reason for each. Call KeepQuantized before Apply.
 func (p *Plan) KeepQuantized(m *onnx.Model, o KeepOptions) error {
 	if o.Activations == "" {
 		o.Activations = "int16"

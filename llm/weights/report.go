@@ -19,8 +19,8 @@ type Report struct {
 	DType   string   `json:"dtype,omitempty"`  // the type that graph and weights were converted to: fp32, fp16 or bf16
 	Output  string   `json:"output,omitempty"` // empty if nothing was written
 	Written bool     `json:"written"`
-	// Expected counts the initializers without elements (with Replace also the replaced ones), Loaded those of them
-	// that have elements now. A tensor of another shape counts as missing.
+	// Expected counts the initializers without elements (with Replace also the replaced ones). Loaded counts those that
+	// have elements now. A tensor of another shape counts as missing.
 	Expected   int             `json:"total_expected_keys"`
 	Loaded     int             `json:"successfully_loaded"`
 	Missing    []MissingKey    `json:"missing_keys"`

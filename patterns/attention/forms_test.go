@@ -151,7 +151,7 @@ func found(t *testing.T, m *onnx.Model) string {
 
 func scalar(b *block, op string, x *onnx.Value, by float64) *onnx.Value { return b.Op(op, x, by) }
 
-// TestAttention reads blocks by what they compute.
+// TestAttention reads blocks in many forms by running them.
 func TestAttention(t *testing.T) {
 	and := func(b *block, x, y *onnx.Value) *onnx.Value { return b.Op("And", x, y) }
 	window := func(w int) func(b *block, i, j *onnx.Value) *onnx.Value {

@@ -98,7 +98,7 @@ func denseValues(g *match.View) dense {
 	return *d
 }
 
-// readRegions finds the products around an anchor. The list is empty if there are no products, and has several regions
+// readRegions finds the products around an anchor. The list is empty without products, and has several regions
 // if the weights of one softmax are multiplied with several values. The reason applies to all of them.
 func readRegions(g *match.View, anchor *onnx.Node) ([]*region, *reason.Reason) {
 	d := denseValues(g)

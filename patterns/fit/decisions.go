@@ -12,9 +12,9 @@ import (
 // maxAround bounds the numbers near comparisons at which a region is tried.
 const maxAround = 256
 
-// around returns numbers on both sides of those that a region compares elements of its operands with, clips them at, or
-// has as attributes. why is the reason if it branches on computed values or on NaN and infinity: no samples cover both
-// sides of that.
+// around returns numbers on both sides of each bound: a number that a region compares elements of its operands with,
+// clips them at, or has as an attribute. why is the reason if the region branches on computed values or on NaN and
+// infinity: no samples cover both sides of such a branch.
 func (f *finder) around(r *region) (numbers []float64, why *reason.Reason) {
 	var bounds []float64
 	data := func(v *onnx.Value) bool { return !f.isSide(v) }

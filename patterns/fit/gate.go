@@ -24,8 +24,7 @@ type Gate struct {
 	UpOffset    float64
 }
 
-// bends lists the ops that activations contain. Norms and rotations contain none of them except exponentials and
-// logarithms.
+// bends lists the ops that activations contain. Norms and rotations contain only exponentials and logarithms of them.
 var (
 	bends = append([]string{"Exp", "Log"}, activations...)
 

@@ -10,9 +10,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
-// TestGivenUp has a chain of x * exp(x), in which any earlier one may be the gate of each: the search gives up and
-// reports it. It still finds the norms and gated units after the chain, which no pattern lists, and all layers of a
-// model with such blocks.
+// TestGivenUp searches a chain of x * exp(x), in which any earlier product may be the gate of a later one. The search
+// gives up and reports it, but still finds the norms and gated units after the chain, which no pattern lists, and all
+// layers of a model with such blocks.
 func TestGivenUp(t *testing.T) {
 	g := &graph{onnxtest.New(20)}
 	x := g.matMul(g.Input("x", onnx.Float, "batch", "sequence", 32), 32)

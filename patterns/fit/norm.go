@@ -158,7 +158,7 @@ type normReader struct {
 	without  bool // no epsilon: a row of zeros gets NaN
 }
 
-// readNorm returns the norm that a region computes. There is no reason if it does not resemble one.
+// readNorm returns the norm that a region computes. It returns nil, nil if the region does not resemble a norm.
 func (f *finder) readNorm(r *region) (*Norm, *reason.Reason) {
 	x := r.Operands[0]
 	if !f.g.Facts.DataType(x).IsFloat() || !f.g.Facts.DataType(r.Result).IsFloat() {

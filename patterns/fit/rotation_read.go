@@ -60,7 +60,7 @@ func (f *finder) readRotation(r *region) (*Rotation, *reason.Reason) {
 	return n.layout(), nil
 }
 
-// run returns the elements of y for those of x.
+// run returns the elements of y for the elements of x.
 func (n *rotationReader) run(x []float64) []float64 {
 	env := values{n.x: n.tensor(n.x, x)}
 	for v, t := range n.env {

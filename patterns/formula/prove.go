@@ -101,7 +101,7 @@ func (p *Prover) Cases(visit func(c *Case) error) error {
 	return &UnknownError{What: "there are too many cases"}
 }
 
-// Assuming is Cases under the condition that some sums are at most 0. If they cannot be, there are no cases.
+// Assuming is Cases under the condition that some sums are at most 0. If this is impossible, it visits no case.
 func (p *Prover) Assuming(none []*Sum, visit func(c *Case) error) error {
 	rows := p.rows
 	defer func() { p.rows = rows }()

@@ -24,7 +24,7 @@ type Attempt struct {
 	known    *knownExprs // nil if lenient is 0
 }
 
-// A Binding holds what a name is bound to: a value, or a captured number (float64, int64) or text (string).
+// A Binding is the binding of a name: a value, or a captured number (float64, int64) or text (string).
 type Binding struct {
 	Value    *onnx.Value
 	Captured any

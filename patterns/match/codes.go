@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// expectation is one thing that would have matched where an attempt stopped.
+// expectation is one form that would have matched at the place where an attempt stopped.
 type expectation struct {
 	words string
 	want  notation.Expr // not Alternatives; a Name only if it has no expression or is bound
@@ -80,7 +80,7 @@ func (x expectation) elsewhere() string {
 	return ""
 }
 
-// kind classifies a failure, to be shown at a node. What was found counts more than the expectations.
+// kind classifies a failure, to be shown at a node. The nodes found count more than the expectations.
 func (f *failure) kind(at *onnx.Node) reason.Code {
 	if f.where {
 		return f.code

@@ -14,10 +14,10 @@ type Miss struct {
 	// Pattern is the name of the pattern that came nearest; Anchor is the node that looked like part of it.
 	Pattern string
 	Anchor  *onnx.Node
-	// Reason tells the difference. Its Node is where the graph departs from the pattern, or else the anchor.
+	// Reason describes the difference. Its Node is the node that departs from the pattern, or else the anchor.
 	Reason *reason.Reason
-	// Expected is what a text pattern expects there; Found is what is there. Both are empty for a pattern without text,
-	// which does not expect a certain node.
+	// Expected describes the node that a text pattern expects there, Found the node that is there. Both are empty for a
+	// pattern without text, which does not expect a certain node.
 	Expected, Found string
 	// Matched counts the nodes that match, Size the nodes of the pattern. Both are 0 for a built-in view, whose number
 	// of nodes varies.

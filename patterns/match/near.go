@@ -10,11 +10,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 )
 
-// This file finds the reason why an anchor node was left out. The place where an attempt stops says little: with
+// This file finds the reason why an anchor node was left out. The node at which an attempt stops says little: with
 // operands in any order and several spellings, most branches stop somewhere. So the attempts are repeated leniently:
-// one difference is forgiven, and the search continues after it. The nearest pattern is the one that then matches
-// except for that difference or a condition, which is the reason. If no pattern matches so, two differences are
-// forgiven.
+// one difference is forgiven, and the search continues after it. The nearest pattern then matches except for that
+// difference or a condition, which is the reason. If no pattern matches this way, two differences are forgiven.
 
 const (
 	// nearHops bounds the distance from an anchor node to the root of a pattern, maxRoots the number of roots tried.

@@ -118,7 +118,7 @@ func (g *View) writeKey(b *strings.Builder, n *onnx.Node) bool {
 	return true
 }
 
-// WriteType writes what is known of a value's type and shapes, to find regions of the same form.
+// WriteType writes the known type and shapes of a value, to find regions of the same form.
 func (g *View) WriteType(w io.Writer, v *onnx.Value) {
 	text, ok := g.types[v]
 	if !ok {

@@ -97,7 +97,7 @@ func (g *View) SameRows(a, b Block) bool {
 	return ok1 && ok2 && n == m && g.RowsBroadcast(a, b) && g.RowsBroadcast(b, a)
 }
 
-// RowsBroadcast reports whether the rows of a broadcast to those of b without enlarging them.
+// RowsBroadcast reports whether the rows of a broadcast to the rows of b without enlarging them.
 func (g *View) RowsBroadcast(a, b Block) bool {
 	n, ok1 := g.rowAxes(a)
 	m, ok2 := g.rowAxes(b)

@@ -38,7 +38,7 @@ func New(g *onnx.Graph, facts *infer.Facts, x *Index) *View {
 		memos: map[reflect.Type]any{}}
 }
 
-// Memo returns g's memo of type T, at first zero. Readers of graphs store there what they compute once for each graph.
+// Memo returns g's memo of type T, at first zero. It holds results that are computed once for each graph.
 func Memo[T any](g *View) *T {
 	key := reflect.TypeFor[T]()
 	m, ok := g.memos[key].(*T)

@@ -6,7 +6,7 @@ func (b *mixture) equalAndMul() *onnx.Value {
 	return b.sum(func(e int) *onnx.Value { return b.Op("Mul", b.expert(b.rows), b.gate(e)) })
 }
 
-// masked gives each expert zeros for the tokens of others.
+// masked passes zeros to each expert for the tokens of other experts.
 func (b *mixture) masked() *onnx.Value {
 	return b.sum(func(e int) *onnx.Value {
 		hit := b.Op("Cast", b.Op("ReduceMax", b.Op("Cast", b.Op("Equal", b.ids, e), attr("to", 6)), []int64{-1}),
@@ -198,8 +198,8 @@ func (b *mixture) flattened() *onnx.Value {
 	})
 }
 
-// unrolled is a loop over the chosen experts as tracers write it: as many branches as there were, for the first, the
-// second, … chosen expert. The weights are stacked, or those of the expert that was traced.
+// unrolled is a loop over the chosen experts as tracers write it: one branch for each expert chosen in the trace, for
+// the first, the second, … chosen expert. The weights are stacked, or are the weights of the traced expert.
 func (b *mixture) unrolled(seen []int, stacked bool) *onnx.Value {
 	gateUp, down := b.weight(b.experts, b.hidden, 2*b.inner), b.weight(b.experts, b.inner, b.hidden)
 	hot := b.Op("OneHot", b.ids, b.experts, []int64{0, 1})

@@ -47,7 +47,7 @@ func mustInts(t *testing.T, shape []int, v []int64) *onnx.Tensor {
 	return x
 }
 
-// TestThresholds: all experts take part whose scores reach that of the second best one.
+// TestThresholds has routers that choose all experts whose scores reach the second best score.
 func TestThresholds(t *testing.T) {
 	for name, wrong := range map[string]bool{"experts": true, "words": false} {
 		b := newMixture(7, 2)
@@ -69,8 +69,8 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
-// TestWeightsWithOthers: the router also has numbers for experts that every token goes to, whose weights are normalized
-// with those of the chosen ones.
+// TestWeightsWithOthers has routers with additional numbers for experts that every token goes to. Their weights are
+// normalized together with the weights of the chosen experts.
 func TestWeightsWithOthers(t *testing.T) {
 	for _, others := range []int{1, 2} {
 		b := newMixture(7, 2)

@@ -59,7 +59,7 @@ const (
 	maxChosen, probeSum = 24, 48
 	// lookAgain bounds the samples that are tried until one distinguishes gate from up.
 	lookAgain = 4
-	// leastFactor is the factor of a token's first expert. It is not 1, so that it shows where it is applied.
+	// leastFactor is the factor of a token's first expert. It is not 1, so that results show its place.
 	leastFactor = 2
 	maxExperts  = 1 << 12
 	// probeBits bounds the bits of an answer.

@@ -90,8 +90,8 @@ type reading[T any] struct {
 }
 
 // Of returns the reading of a part. If a part of the same form was read, own translates that reading: stands maps the
-// values of the other part to those of this one. If own is not ok, or for a first part, Of calls read. If the budget is
-// spent, Of returns nil, nil and does not keep the reading.
+// values of the other part to the values of this part. If own is not ok, or for a first part, Of calls read. If the
+// budget is spent, Of returns nil, nil and does not keep the reading.
 func (known Readings[T]) Of(f *Form, budget *match.Budget, read func() (*T, *reason.Reason),
 	own func(found *T, why *reason.Reason, stands func(*onnx.Value) *onnx.Value) (*T, *reason.Reason, bool),
 ) (*T, *reason.Reason) {

@@ -156,8 +156,8 @@ func (t *tracer) axis(in *onnx.Value, axis int64, axes int) (place int, ok bool)
 	return place, known && place >= 0 && place < axes
 }
 
-// byAxes lists the blocks that can be operands in the order they were reached, those of one axis first: others must be
-// reshaped.
+// byAxes lists the blocks that can be operands in the order they were reached, blocks of one axis first: the others
+// must be reshaped.
 func (t *tracer) byAxes() []match.Block {
 	list := slices.DeleteFunc(slices.Clone(t.order), func(b match.Block) bool { return b.Axes == 0 })
 	slices.SortStableFunc(list, func(a, b match.Block) int { return cmp.Compare(a.Axes, b.Axes) })

@@ -34,8 +34,8 @@ func (r *Routing) Cut() []*onnx.Value { return []*onnx.Value{r.IDs, r.Weights, r
 // maxExperts bounds the experts of a routing that is read.
 const maxExperts = 1 << 11
 
-// Read reads a routing as mojo.TopKRouter computes it: the op computes the ids and found.Gives. Otherwise why tells
-// what the op cannot compute.
+// Read reads a routing as mojo.TopKRouter computes it: the op computes the ids and found.Gives. Otherwise why is the
+// reason that the op cannot compute it.
 //
 // The op's weights are the last value on the path to the routing's weights that it can compute. Later steps that only
 // use the weights of the chosen experts, such as a factor of each expert, stay in the graph.

@@ -26,7 +26,7 @@ func describe(r *router.Routing) string {
 		op(r.Weights), op(r.Dense))
 }
 
-// Real exports have one routing for each block of experts, and other models none.
+// TestRoutingsOfExports finds one routing for each block of experts in real exports, and no routing in other models.
 func TestRoutingsOfExports(t *testing.T) {
 	want := map[string]string{
 		"deepseek3-batched_mm-ts-fp32":  "2 of 4: logits MatMul, ids TopK, weights Mul, gates -",

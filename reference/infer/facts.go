@@ -36,8 +36,8 @@ type Facts struct {
 	memos     map[any]any
 }
 
-// Memo returns the data that readers of the facts store under a key of their own type. first creates it. It must not be
-// called concurrently.
+// Memo returns the data that readers of the facts store under a key, whose type they declare. first creates it. It must
+// not be called concurrently.
 func (f *Facts) Memo(key any, first func() any) any {
 	m, ok := f.memos[key]
 	if !ok {

@@ -34,7 +34,7 @@ func subgraph(n *onnx.Node, name string) *onnx.Graph {
 	return nil
 }
 
-// ifNode sets the facts that both branches share, or those of the branch that is taken in a world.
+// ifNode sets the facts that both branches share, or the facts of the branch that is taken in a world.
 func (an *analysis) ifNode(n *onnx.Node, fr *frame) {
 	then, other := subgraph(n, "then_branch"), subgraph(n, "else_branch")
 	for _, g := range []*onnx.Graph{then, other} {

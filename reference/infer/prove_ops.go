@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer/term"
 )
 
-// operation computes an element from those of the inputs.
+// operation computes an element from elements of the inputs.
 type operation func(c *call, of []term.Number) term.Number
 
 // elementwise are the ops on expressions, element by element; nil for ops that are never polynomials.

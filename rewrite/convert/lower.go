@@ -12,7 +12,7 @@ import (
 // OldestLowered is the oldest opset that Lower converts to. The additions of all newer opsets are known.
 const OldestLowered = 21
 
-// addition is what a version of an op adds to the version before.
+// addition is a feature that a version of an op adds to the version before.
 type addition struct {
 	// attributes holds the value of each new attribute that means the old behavior, or nil if its mere presence changes
 	// the meaning.

@@ -18,7 +18,7 @@ type PrecisionReport struct {
 	// elements.
 	Initializers int
 	Values       int64
-	// Missing counts those of them whose data file is missing: only their types changed.
+	// Missing counts those initializers whose data file is missing: only their types changed.
 	Missing int
 	// Kept counts the float32 constants that stay, because only float32 ops read them.
 	Kept int

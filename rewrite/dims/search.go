@@ -24,7 +24,7 @@ type search struct {
 	stuck outcome
 }
 
-// A decision is a point where an option made the model run further.
+// A decision is a choice of an option that made the model run further.
 type decision struct {
 	before *reading
 	failed outcome

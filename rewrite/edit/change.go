@@ -195,7 +195,7 @@ func (c *Change) remove(g *onnx.Graph, dead map[*onnx.Node]bool) error {
 	return g.RemoveNodes(dead)
 }
 
-// RemoveUnused removes those of the given initializers of a graph that nothing reads.
+// RemoveUnused removes the given initializers of a graph that nothing reads.
 func (c *Change) RemoveUnused(g *onnx.Graph, values map[*onnx.Value]bool) {
 	c.keepGraph(g)
 	if c.Undoable {

@@ -90,7 +90,7 @@ func TestProver(t *testing.T) {
 	}
 }
 
-// TestClaimsThatCannotBeTried: the error says so, and the prover assumes only what it may.
+// TestClaimsThatCannotBeTried checks the errors, and that only a claim on missing data is assumed.
 func TestClaimsThatCannotBeTried(t *testing.T) {
 	var asked int
 	fails := func(err error) Computation {

@@ -44,7 +44,7 @@ func (x *others) open() (*opened, error) {
 	return o, nil
 }
 
-// zeroBits returns the size of a zero point. Those of MatMulNBits are as small as its elements.
+// zeroBits returns the size of a zero point. Zero points of MatMulNBits are as small as its elements.
 func zeroBits(x *others) int {
 	if x.zeros.DataType.IsFloat() {
 		return x.zeros.DataType.Bits()

@@ -188,7 +188,7 @@ func (c *cacheChange) sources(size [infer.Worlds]int64) (list []sizeOf) {
 	return list
 }
 
-// checkReaders finds readers of the caches besides attention. Those of a length get the old value; any others are
+// checkReaders finds readers of the caches besides attention. Readers of a length get the old value; any others are
 // refused.
 func (c *cacheChange) checkReaders() error {
 	buffers, attention := map[*onnx.Value]bool{}, map[*onnx.Node]bool{}

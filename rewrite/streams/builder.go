@@ -42,7 +42,7 @@ func emptyBuilder(g *onnx.Graph, facts *infer.Facts) *builder {
 		told: map[int]bool{}, pins: map[int]string{}, links: map[int][]int{}}
 }
 
-// newBuilder assigns exponents to the values of a model. Those of its inputs and outputs are 0.
+// newBuilder assigns exponents to the values of a model. Inputs and outputs have the exponent 0.
 func newBuilder(m *onnx.Model) *builder {
 	b := emptyBuilder(m.Graph, infer.Analyze(m))
 	b.laws()

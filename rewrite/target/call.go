@@ -82,8 +82,8 @@ func (c *Call) size(i, axis int) *onnx.Value {
 		onnx.IntAttr("end", int64(axis)+1))
 }
 
-// The methods below read the attributes of a call as those of an op that has them in common with the call's op:
-// NormRotary has the attributes of RotaryEmbedding, and all gated ops have those of GLU.
+// The methods below read the attributes of a call as attributes of another op that has them too: NormRotary has the
+// attributes of RotaryEmbedding, and all gated ops have the attributes of GLU.
 
 func (c *Call) asCausalConv() fused.CausalConv {
 	return fused.Read[fused.CausalConv](c.Site.Attributes)

@@ -21,7 +21,7 @@ func linearSite(attrs fused.LinearAttention, t onnx.DataType, past, decay, beta 
 	return s
 }
 
-// convSite is a CausalConv of four channels and weights of four tokens; kept of 0 is no past.
+// convSite is a CausalConv of four channels and weights of four tokens; with kept = 0 it has no past.
 func convSite(activation string, t onnx.DataType, kept int64) site {
 	s := site{op: fused.CausalConvName, attrs: fused.CausalConv{Activation: activation}.Attributes(),
 		types: []onnx.DataType{t, t, t, t}, dims: [][]int64{{2, 4, 6}, {4, 1, 4}, {4}, {2, 4, kept}}}

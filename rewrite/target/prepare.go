@@ -53,7 +53,7 @@ const leastOpset = 18
 
 // Prepare prepares a model for the target. It fixes the shapes, if s is not nil, and raises an older opset to the
 // target's, or to the newest one at which the target's runtime has a kernel for all nodes; limit then says why. An
-// error says what the target requires and leaves the model partly changed.
+// error names the requirement of the target and leaves the model partly changed.
 func Prepare(m *onnx.Model, t *Target, s *Shapes) (limit error, err error) {
 	if s != nil {
 		if err := s.fix(m); err != nil {

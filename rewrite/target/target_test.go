@@ -219,7 +219,7 @@ func agree(t *testing.T, s site, where string, want, results []*reference.Tensor
 		switch s.op { // sums of products, in another order with other rounding
 		case "MoE", "Attention":
 			tolerance *= 8
-		case "LinearAttention": // what was rounded grows with each token
+		case "LinearAttention": // the rounding error grows with each token
 			tolerance *= 32
 		}
 		for k, x := range want[i].F {

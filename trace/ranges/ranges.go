@@ -19,7 +19,7 @@ const (
 	Least    = 1.0 / (1 << 24) // the smallest subnormal
 )
 
-// Loss is the loss of rounding a value to a type. The error is that of the elements that stay finite.
+// Loss is the loss of rounding a value to a type. The error covers only elements that stay finite.
 type Loss struct {
 	// Error is the root mean square of the differences, relative to the elements.
 	Error    float64 `json:"error"`

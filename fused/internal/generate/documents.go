@@ -26,7 +26,7 @@ func signature(list []fused.Param, separator, optional string) string {
 	})
 }
 
-// dims formats a shape with its alternatives and what selects each.
+// dims formats a shape with its alternatives and their selectors.
 func dims(o *fused.Op, s fused.Shape) string {
 	selector, list := s.Alternatives()
 	return strings.Join(cases(o, selector, list, func(text string) string {
