@@ -23,5 +23,9 @@ const (
 	RoleKeyHidden       // not 0 for keys of padding
 	RoleKeyLengths      // 0 for keys of padding, which only follows prompts
 	RoleScoreBias       // added to the scores of attention
+	RoleLinearKeys      // of linear attention
+	RoleDecay           // the factors of a state
+	RoleDecayLog        // the logarithms of the factors of a state
+	RoleShare           // the shares of a state's values that new ones replace
 	RoleShapeAlone      // an input of the model with a dimension of the match: only its shape is read
 )

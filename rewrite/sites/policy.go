@@ -18,6 +18,9 @@ type policy struct {
 	hard func(s fused.Site, coarse onnx.DataType) []HardInputs
 	// positional means that the op computes with the positions of tokens. The matched nodes compare these.
 	positional bool
+	// lengths means that the op is tried on many numbers of tokens, so the matched nodes may compute with these as they
+	// like.
+	lengths bool
 	// growing means that a target's nodes are no improvement if they include all ops of the matched nodes: they would
 	// only add another op, for the mask or for the bias of a residual.
 	growing bool
@@ -33,6 +36,7 @@ func init() { // set here, because they refer back to the table
 		fused.TopKRouterName:      {routed: (*routed).routerClaim, sizes: routerSizes, hard: hardLogits},
 		fused.MoEName:             {routed: (*routed).expertsClaim, sizes: expertSizesOf, hard: hardTokens},
 		fused.AddRMSNormName:      {growing: true},
+		fused.LinearAttentionName: {try: (*Checker).tryLinear, lengths: true},
 	}
 }
 

@@ -139,9 +139,11 @@ func (c *cutter) value(v *onnx.Value) error {
 	return c.node(n)
 }
 
-// positional reports whether the op computes with positions of tokens, which the nodes compare.
+// positional reports whether the op computes with positions of tokens, which the nodes compare, or is tried on many
+// numbers of tokens.
 func (c *cutter) positional() bool {
-	return c.match.Domain == fused.Domain && policies[c.match.Op].positional
+	p := policies[c.match.Op]
+	return c.match.Domain == fused.Domain && (p.positional || p.lengths)
 }
 
 // known reports whether shape inference knows a value for all tried sizes of the symbolic dimensions. It may know only

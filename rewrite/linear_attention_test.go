@@ -1,0 +1,62 @@
+package rewrite
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+)
+
+// TestOneChunk patches gated linear attention in an export that pads to a chunk of 64 tokens and drops all other
+// chunks. It is repaired, since the nodes are right or fail for every number of tokens.
+func TestOneChunk(t *testing.T) {
+	for name, c := range map[string]struct {
+		rows    func(b *onnxtest.Builder, all, n *onnx.Value) *onnx.Value
+		repairs string
+	}{
+		"rows of the first chunk": {func(b *onnxtest.Builder, all, n *onnx.Value) *onnx.Value {
+			return b.Op("Slice", all, b.Ints(0), n, b.Ints(2))
+		}, "the nodes fail for 65 or 130 tokens (they return 64 of 65 rows), and not for 1, 63 or 64; "},
+		"rows of zeros": {func(b *onnxtest.Builder, all, n *onnx.Value) *onnx.Value {
+			return b.Op("Slice", b.Op("Pad", all, b.Ints(0, 0, 0, 0, 0, 0, 100, 0)), b.Ints(0), n, b.Ints(2))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := onnxtest.New(18)
+			v := b.Input("v", onnx.Float, "b", 2, "n", 5)
+			n := b.Op("Slice", b.Op("Shape", v), b.Ints(2), b.Ints(3))
+			short := b.Op("Mod", b.Op("Sub", b.Ints(0), n), b.Ints(64))
+			chunk := func(v *onnx.Value, width int64) *onnx.Value {
+				pads := b.Op("Concat", b.Ints(0, 0, 0, 0, 0, 0), short, b.Ints(0), onnx.IntAttr("axis", 0))
+				chunks := b.Op("Reshape", b.Op("Pad", v, pads), b.Ints(0, 0, -1, 64, width))
+				return b.Op("Gather", chunks, 0, onnx.IntAttr("axis", 2))
+			}
+			q, k := b.Input("q", onnx.Float, "b", 2, "n", 4), b.Input("k", onnx.Float, "b", 2, "n", 4)
+			sums := b.Op("CumSum", chunk(b.Input("gate", onnx.Float, "b", 2, "n", 1), 1), 2)
+			turned := func(v *onnx.Value) *onnx.Value {
+				return b.Op("Transpose", v, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
+			}
+			mask := make([]float32, 64*64)
+			for i := range mask {
+				if i%64 > i/64 {
+					mask[i] = float32(math.Inf(-1))
+				}
+			}
+			factors := b.Op("Exp", b.Op("Add", b.Op("Sub", sums, turned(sums)), b.Floats([]int64{64, 64}, mask...)))
+			scores := b.Op("Mul", b.Op("MatMul", chunk(q, 4), turned(chunk(k, 4))), factors)
+			b.Output(c.rows(b, b.Op("MatMul", scores, chunk(v, 5)), n))
+			r := apply(t, b.Model)
+			found := ""
+			for _, s := range r.Sites {
+				if s.Op == "LinearAttention" && s.Status == Fused {
+					found = s.Check.Repairs
+				}
+			}
+			if !strings.HasPrefix(found, c.repairs) || (found == "") != (c.repairs == "") {
+				t.Errorf("repaired %q, want %q: %+v", found, c.repairs, r.Sites)
+			}
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package sites
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/english"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// spanLengths are numbers of tokens on both sides of the usual chunks.
+var spanLengths = []int64{1, 63, 64, 65, 130}
+
+// linear checks a site of linear attention over many tokens. Chunks take the exponentials of sums of decays, and solve
+// for the updates. Both are exact for states that decay, for shares from 0 to 1 and for keys of length 1, but lose all
+// digits or overflow for other numbers. So decays, shares and keys are in these ranges.
+//
+// A length for which the matched nodes cannot be evaluated, or return too few rows, proves nothing: an export may fix
+// the number of chunks. All other lengths must agree.
+type linear struct {
+	*proof
+	key, width   int64 // channels of a head's key, and of all queries of a token
+	perRow       int   // elements of a result for each token
+	rows         int   // tokens of the last trial
+	fixed        bool  // it must not fail
+	failure      error // of the nodes in the last trial
+	works, fails []int64
+	why          error
+}
+
+// tryLinear tries linear attention on several lengths if the site has gates that its operands show.
+func (k *Checker) tryLinear(c *Site, worlds []int, r *prove.CheckReport) error {
+	gates := []fused.Role{fused.RoleDecay, fused.RoleDecayLog, fused.RoleShare, fused.RoleLinearKeys}
+	if len(c.Calls) == 0 || !slices.ContainsFunc(c.Match.Inputs, func(v *onnx.Value) bool {
+		return slices.Contains(gates, c.Match.Roles[v])
+	}) {
+		return k.tryNumbers(c, worlds, r)
+	}
+	site := c.Calls[0].Site
+	x := &linear{proof: &proof{Checker: k, c: c}, width: dimOf(site, fused.LinearAttentionQ, 2)}
+	x.key = x.width / fused.Read[fused.LinearAttention](site.Attributes).QHeads
+	claim := x.claim(c.Calls, func() error { return x.lengths(worlds) })
+	before := claim.Before
+	claim.Before = func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
+		out, err := before(o, in)
+		if n := x.rows * x.perRow; err == nil && x.perRow > 0 && out[0].Len() != n {
+			err = fmt.Errorf("they return %d of %d rows", out[0].Len()/x.perRow, x.rows)
+		} else if err == nil && x.perRow == 0 {
+			x.perRow = out[0].Len() / x.rows
+		}
+		return out, err
+	}
+	claim.Policy.Undefined = func(err error) bool {
+		x.failure = err
+		return !x.fixed && !errors.Is(err, reference.ErrUnsupported)
+	}
+	if err := claim.Try(r); err != nil {
+		return err
+	}
+	r.Repairs = x.repairs()
+	return nil
+}
+
+// lengths tries all kinds of numbers on the sizes of the worlds, and normal ones on other lengths.
+func (x *linear) lengths(worlds []int) error {
+	for _, n := range worlds {
+		if err := x.kinds(world{x.run.Facts, n}, prove.Normal, prove.Small, prove.Zeros, prove.OneHot,
+			prove.Repeated); err != nil {
+			return err
+		}
+	}
+	if !x.c.slice.varying {
+		return nil
+	}
+	for _, tokens := range spanLengths {
+		f := infer.AnalyzeTokens(x.run.Model, [infer.Worlds]int64{tokens, tokens, tokens})
+		if err := x.kinds(world{f, 0}, prove.Normal); err != nil {
+			return err
+		}
+		if list := &x.works; int64(x.rows) == tokens {
+			if x.failure != nil {
+				list = &x.fails
+				x.why = cmp.Or(x.why, x.failure)
+			}
+			*list = append(*list, tokens)
+		}
+	}
+	return nil
+}
+
+// kinds tries kinds of numbers on the sizes of one world. Only world 0 of the model's facts must not fail.
+func (x *linear) kinds(w world, list ...prove.Kind) error {
+	shapes, err := x.shapes(x.c, w)
+	if err != nil {
+		return err
+	}
+	n := prove.Elements(shapes)
+	if n > maxElements {
+		return reason.New(reason.Unchecked, nil, "cannot be checked: its inputs have %d elements",
+			n).With("elements", n)
+	}
+	if n > manyElements {
+		list = list[:1]
+	}
+	x.fixed, x.failure = w.n == 0 && w.facts == x.run.Facts, nil
+	x.rows = int(prove.Elements(shapes[:1]) / x.width)
+	x.c.terms = int64(x.rows) * x.key
+	for _, pass := range []prove.Pass{prove.Exactly, prove.Rounded} {
+		for _, kd := range list {
+			inputs, err := x.inputs(x.c, kd, shapes, pass == prove.Exactly)
+			if err != nil {
+				return &prove.EvalError{Err: err}
+			}
+			for i, v := range x.c.Match.Inputs {
+				x.gate(x.c.Match.Roles[v], inputs[i])
+			}
+			t := prove.Trial{Name: fmt.Sprintf("%s inputs of %s", kd.Name, english.Counted(x.rows, "token")),
+				Kind: kd.Name, Inputs: inputs, Pass: pass}
+			if err := x.proof.try(t, w); err != nil || x.failure != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// gate brings the elements of an input into the range of its role.
+func (x *linear) gate(what fused.Role, t *reference.Tensor) {
+	for i, v := range t.F {
+		switch what {
+		case fused.RoleLinearKeys:
+			v /= math.Sqrt(float64(x.key))
+		case fused.RoleDecay:
+			v = math.Exp(-math.Abs(v))
+		case fused.RoleDecayLog:
+			v = -math.Abs(v)
+		case fused.RoleShare:
+			v = 1 / (1 + math.Exp(-v))
+		default:
+			return
+		}
+		t.F[i] = prove.RoundTo(t.DataType, v)
+	}
+}
+
+// repairs describes the lengths that the op supports and the matched nodes do not; "" if there are none.
+func (x *linear) repairs() string {
+	if len(x.fails) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the nodes fail for %s tokens (%v), and not for %s; the op supports every number",
+		enumerate(x.fails), short(x.why), enumerate(x.works))
+}
