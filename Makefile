@@ -38,8 +38,17 @@ cann: $(CANN_LIBRARY) ## build/libmojo_ops_cann.so: the kernels for the CANN pro
 wheel: $(WHEEL_DONE) ## build/wheel: the program, the kernels and a module to use them, as a Python package
 fetch: $(FETCHED) ## fetch onnxruntime into the user's cache folder
 
-demo: all ## patch a bundled model, run both in onnxruntime, compare with PyTorch's outputs
-	@tools/demo.sh
+# A first look at a fresh clone compiles the loops of this machine's instruction set only.
+DEMO_LIBRARY := $(BUILD)/kernels/here/libmojo_ops.$(SO)
+demo: $(BIN) $(or $(wildcard $(LIBRARY)),$(DEMO_LIBRARY)) ## patch a bundled model, compare with PyTorch's outputs
+	@MOJO_OPS_LIBRARY="$(abspath $(lastword $^))" tools/demo.sh
+
+$(DEMO_LIBRARY): $(KERNEL_FILES) | $(CMAKE_STAMP) $(if $(filter demo,$(MAKECMDGOALS)),,$(KERNELS))
+	@echo "building the kernels of this machine"
+	@mkdir -p $(BUILD)
+	@$(call logged,kernels-here,"$(CMAKE)" -S fused/kernels -B $(BUILD)/kernels)
+	@$(call logged,kernels-here,"$(CMAKE)" --build $(BUILD)/kernels --target mojo_ops_here --parallel $(JOBS))
+	@touch $@
 
 smollm2: all $(FETCHED) ## patch SmolLM2-135M-Instruct (98 MB fetched), generate, compare with PyTorch's tokens
 	@ONNXRUNTIME_LIB="$$(cat $(FETCHED))" PYTHON="$(PYTHON)" tools/smollm2.sh $(SMOLLM2)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Patches a bundled export and shows that it still does what PyTorch did, and how fast.
 #
-# usage: tools/demo.sh [MODEL.onnx]      (build/mojo-patch and build/libmojo_ops.so are there: make)
+# usage: tools/demo.sh [MODEL.onnx]      (build/mojo-patch is there: make; MOJO_OPS_LIBRARY names the kernel library)
 #
 # The model needs recorded outputs beside it, MODEL.npz. Where onnxruntime cannot be fetched, everything runs in the
 # built-in evaluator.

@@ -9,7 +9,7 @@ TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBR
 # as much as they work, the longest ones first.
 TEST_STEPS := test-kernels test-go test-cuda test-ray test-cann test-zoo test-isa test-arm64 test-wheel \
 	test-examples test-fetch check test-docs
-TEST_NEEDS := all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) \
+TEST_NEEDS := all $(DEMO_LIBRARY) $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) \
 	$(CANN_VENV)/.installed $(RAY_VENV)/.installed
 # Both build in build/kernels: there one waits for the other.
 ifdef STEPS
@@ -75,7 +75,10 @@ bench-python: $(WHEEL_DONE) ## what the module costs beside the command
 	@$(BUILD)/python/bench/bin/python -m pip $(PIP_INSTALL) --no-deps $(WHEEL)/mojo_patch-*.whl
 	@$(BUILD)/python/bench/bin/python python/tests/bench.py
 
-test-examples: all $(FETCHED) $(VENV)/.installed ## the programs of docs/examples, as far as their runtimes are here
+test-examples: all $(DEMO_LIBRARY) $(FETCHED) $(VENV)/.installed ## the demo, and docs/examples
+	@echo "the demo"
+	@$(call logged,demo,$(TEST_ENV) MOJO_OPS_LIBRARY="$(CURDIR)/$(DEMO_LIBRARY)" tools/demo.sh)
+	@grep -q "with kernels" $(BUILD)/demo.log || { echo "the demo ran no kernels"; exit 1; }
 	@$(VENV)/bin/python docs/examples/ray/limits_test.py
 	@$(TEST_ENV) docs/examples/test.sh
 

@@ -47,13 +47,28 @@ bool HasDotProd() {
 }
 #endif
 
+#if defined(MOJO_HERE_KERNELS)
+// Here reports whether this machine has the one instruction set of the library. It takes no cap.
+bool Here(const char* cap) {
+  if (cap != nullptr && cap[0] != '\0') return false;
+  return MOJO_HERE_LEVEL == 2 ? HasVNNI() : HasAVX2();
+}
+#else
 // Level is the index of cap among the instruction sets, -1 if unknown.
 int Level(const char* cap) {
   if (cap == nullptr || cap[0] == '\0' || strcmp(cap, "avx512") == 0) return 2;
   return strcmp(cap, "avx2") == 0 ? 1 : strcmp(cap, "portable") == 0 ? 0 : -1;
 }
+#endif
 
 }  // namespace
+
+#if defined(MOJO_HERE_KERNELS)
+
+const KernelTable* BestKernels(const char* cap) { return Here(cap) ? &MOJO_HERE_KERNELS : nullptr; }
+const LinearFns* BestLinear(const char* cap) { return Here(cap) ? &MOJO_HERE_LINEAR : nullptr; }
+
+#else
 
 const KernelTable* BestKernels(const char* cap) {
   const int level = Level(cap);
@@ -77,5 +92,7 @@ const LinearFns* BestLinear(const char* cap) {
 #endif
   return &kPortableLinear;
 }
+
+#endif
 
 }  // namespace mojo
