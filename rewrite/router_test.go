@@ -47,7 +47,7 @@ func TestRouterSites(t *testing.T) {
 		{"the same in another order", mixtral, routerAttributes(3, "softmax", "top_k_first", 0, 1), false, ""},
 		{"gpt-oss", after, routerAttributes(3, "softmax", "top_k_first", 0, 1), false, ""},
 		{"gpt-oss as mixtral", after, routerAttributes(3, "softmax", "score_first", 1, 1), false, ""},
-		{"not renormalised", mixtral, routerAttributes(3, "softmax", "score_first", 0, 1), false, "differs"},
+		{"not renormalized", mixtral, routerAttributes(3, "softmax", "score_first", 0, 1), false, "differs"},
 		{"scaled", mixtral, routerAttributes(3, "softmax", "score_first", 1, 1.001), false, "differs"},
 		{"sigmoid", mixtral, routerAttributes(3, "sigmoid", "score_first", 1, 1), false, "differs"},
 		{"deepseek", biased, routerAttributes(3, "sigmoid", "score_first", 1, 1), true, ""},
