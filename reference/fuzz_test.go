@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/internal/cputime"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -40,9 +41,9 @@ func FuzzEvaluate(f *testing.F) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		start := time.Now()
+		start := cputime.Used()
 		out, err := e.Run(r.inputs(m))
-		took := time.Since(start)
+		took := cputime.Used() - start
 		runtime.ReadMemStats(&after)
 		if took > fuzzTime {
 			t.Errorf("it took %v\n%s", took, m.Graph.Text())

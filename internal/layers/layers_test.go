@@ -23,6 +23,7 @@ type room struct {
 // rooms lists the module from the bottom up: a room may only use rooms before it.
 var rooms = []room{
 	{"internal/atomicfile", []string{}},
+	{"internal/cputime", []string{}},
 	{"internal/delta", []string{}},
 	{"internal/english", []string{}},
 	{"internal/layers", []string{}},
