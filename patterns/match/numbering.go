@@ -61,8 +61,12 @@ func (g *View) lookup(key string) int {
 	return id
 }
 
-// key identifies v: by the node n and its numbered inputs, by the elements of a small constant, or else by its address.
+// key identifies v: by the element of a constant of one, by the node n and its numbered inputs, by the elements of a
+// small constant, or else by its address.
 func (g *View) key(v *onnx.Value, n *onnx.Node) string {
+	if c, ok := g.Facts.Constant(v); ok && len(c.F)+len(c.I) == 1 {
+		return fmt.Sprint("const", c.DataType, c.Shape, c.F, c.I)
+	}
 	if n != nil {
 		var b strings.Builder
 		if g.writeKey(&b, n) {
