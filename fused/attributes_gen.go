@@ -13,6 +13,7 @@ const (
 	RMSNormName         = "RMSNorm"
 	AddRMSNormName      = "AddRMSNorm"
 	GatedRMSNormName    = "GatedRMSNorm"
+	NormQuantizeName    = "NormQuantize"
 	GLUName             = "GLU"
 	RotaryEmbeddingName = "RotaryEmbedding"
 	NormRotaryName      = "NormRotary"
@@ -63,6 +64,7 @@ const (
 	AttrKLayout        = "k_layout"
 	AttrL2Norm         = "l2_norm"
 	AttrLayout         = "layout"
+	AttrLeastScale     = "least_scale"
 	AttrLimit          = "limit"
 	AttrN              = "n"
 	AttrOrder          = "order"
@@ -105,6 +107,14 @@ const (
 	GatedRMSNormX = iota
 	GatedRMSNormGate
 	GatedRMSNormScale
+)
+
+// The inputs of NormQuantize, in order.
+const (
+	NormQuantizeX = iota
+	NormQuantizeScale
+	NormQuantizeZero
+	NormQuantizeResidual
 )
 
 // The inputs of GLU, in order.
@@ -306,6 +316,29 @@ func (a *GatedRMSNorm) fields() []field {
 	return []field{
 		{"gate_first", &a.GateFirst}, {"groups", &a.Groups}, {"epsilon", &a.Epsilon},
 		{"scale_after_cast", &a.ScaleAfterCast},
+	}
+}
+
+// NormQuantize has the attributes of the op NormQuantize.
+type NormQuantize struct {
+	// Epsilon: added to the mean of the squares
+	Epsilon float32
+	// ScaleAfterCast: 1: the normalized values and their products with scale are rounded to the type of scale; 0:
+	// nothing is rounded before Y
+	ScaleAfterCast bool
+	// LeastScale: lower bound of Y_scale, which rows of zeros have
+	LeastScale float32
+}
+
+// OpType returns the name of the op.
+func (NormQuantize) OpType() string { return "NormQuantize" }
+
+// Attributes returns the attributes in the order of the declaration.
+func (a NormQuantize) Attributes() []*onnx.Attribute { return write(a.fields()) }
+
+func (a *NormQuantize) fields() []field {
+	return []field{
+		{"epsilon", &a.Epsilon}, {"scale_after_cast", &a.ScaleAfterCast}, {"least_scale", &a.LeastScale},
 	}
 }
 

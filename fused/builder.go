@@ -11,7 +11,7 @@ const (
 	castLikeOpset   = 15 // CastLike appears
 	scanBFloatOpset = 16 // Scan takes bfloat16
 	layerNormOpset  = 17 // LayerNormalization appears
-	reduceAxesOpset = 18 // ReduceMean takes its axes as an input
+	reduceAxesOpset = 18 // ReduceMean and ReduceMax take their axes as an input
 	splitPartsOpset = 18 // Split demands num_outputs if no sizes are given
 )
 
@@ -23,6 +23,7 @@ type body struct {
 	in   []*onnx.Value
 	// known maps names of INT attributes that the op itself does not have to their values.
 	known map[string]*onnx.Value
+	nudge *onnx.Value // a factor of norms; nil except in Op.Steps
 }
 
 // within returns a copy of b that adds nodes to a subgraph.
@@ -92,11 +93,21 @@ func (b *body) rounded(name string, v *onnx.Value, i int) *onnx.Value {
 
 // mean averages v over the axes, keeping the dimensions.
 func (b *body) mean(name string, v *onnx.Value, axes []int64) *onnx.Value {
+	return b.reduce(name, "ReduceMean", v, axes)
+}
+
+// greatest returns the maximum over the last axis and keeps the axis.
+func (b *body) greatest(name string, v *onnx.Value) *onnx.Value {
+	return b.reduce(name, "ReduceMax", v, []int64{-1})
+}
+
+// reduce returns a reduction over the axes and keeps the axes.
+func (b *body) reduce(name, op string, v *onnx.Value, axes []int64) *onnx.Value {
 	keep := onnx.IntAttr("keepdims", 1)
 	if b.site.Opset < reduceAxesOpset {
-		return b.op(name, "ReduceMean", []*onnx.Value{v}, onnx.IntsAttr("axes", axes), keep)
+		return b.op(name, op, []*onnx.Value{v}, onnx.IntsAttr("axes", axes), keep)
 	}
-	return b.op(name, "ReduceMean", []*onnx.Value{v, b.integers("axes", axes...)}, keep)
+	return b.op(name, op, []*onnx.Value{v, b.integers("axes", axes...)}, keep)
 }
 
 // halves splits v in two equal parts along the last axis.

@@ -231,15 +231,6 @@ func (b *body) roundedBlocks(x *onnx.Value, block int64, most float32,
 		b.concat("X_matrix", b.integers("any", -1), b.intAttribute("k")))
 }
 
-// greatest returns the maximum over the last axis and keeps the axis.
-func (b *body) greatest(name string, v *onnx.Value) *onnx.Value {
-	keep := onnx.IntAttr("keepdims", 1)
-	if b.site.Opset < reduceAxesOpset {
-		return b.op(name, "ReduceMax", []*onnx.Value{v}, onnx.IntsAttr("axes", []int64{-1}), keep)
-	}
-	return b.op(name, "ReduceMax", []*onnx.Value{v, b.integers("axes", -1)}, keep)
-}
-
 // named returns word if the site has the input, or "".
 func named(s Site, input int, word string) string {
 	if s.has(input) {

@@ -18,6 +18,9 @@ const Version = 1
 // MinOpset is the oldest opset of the standard that bodies support.
 const MinOpset = 13
 
+// FormOpset is the opset for which forms of kernels are listed: the first that has the types of all inputs and outputs.
+const FormOpset = float8Opset
+
 // Param declares one input or output of an op.
 type Param struct {
 	Name string
@@ -97,7 +100,9 @@ type Op struct {
 	forms    func() []Form
 	overload func(Site) string
 	// open implements Open; nil means 0.
-	open   func(Site) float64
+	open func(Site) float64
+	// steps builds the outputs of Steps. It is nil for an op that does not round to 8 bits.
+	steps  func(*body, Site) (v, scale *onnx.Value)
 	define func(*body, Site) []*onnx.Value
 }
 
@@ -176,8 +181,17 @@ func (o *Op) Function(s Site) (*onnx.Function, error) {
 	if err := o.Supports(s); err != nil {
 		return nil, err
 	}
-	f := onnx.NewFunction(Domain, o.Name, o.Overload(s), s.Opset)
+	f, b := o.function(s, o.Overload(s))
 	f.DocString = o.Summary + "\n" + strings.Join(o.Formula, "\n")
+	for i, v := range o.define(b, s) {
+		b.output(o.Outputs[i].Name, v)
+	}
+	return f, nil
+}
+
+// function returns a function with the attributes and inputs of the op, and the builder of its body.
+func (o *Op) function(s Site, overload string) (*onnx.Function, *body) {
+	f := onnx.NewFunction(Domain, o.Name, overload, s.Opset)
 	for _, a := range o.Attributes {
 		f.Attributes = append(f.Attributes, a.Name)
 	}
@@ -185,10 +199,22 @@ func (o *Op) Function(s Site) (*onnx.Function, error) {
 	for _, p := range o.Inputs {
 		b.in = append(b.in, f.Body.AddInput(p.Name, onnx.Type{}))
 	}
-	for i, v := range o.define(b, s) {
-		b.output(o.Outputs[i].Name, v)
+	return f, b
+}
+
+// Steps builds a function of an op that rounds its first output to 8 bits; it returns nil for other ops. The function
+// computes the numbers that the op divides by the scales of rows, and the scales. Its last input is a factor of the
+// norm before any rounding. Two factors, one below and one above 1, bound the errors of float32.
+func (o *Op) Steps(s Site) *onnx.Function {
+	if o.steps == nil {
+		return nil
 	}
-	return f, nil
+	f, b := o.function(s, "steps")
+	b.nudge = f.Body.AddInput("nudge", onnx.Type{})
+	v, scale := o.steps(b, s)
+	b.output("v", v)
+	b.output("Y_scale", scale)
+	return f
 }
 
 // Open returns how far correct results at a site may differ, relative to the greatest magnitude. It is more than 0 for

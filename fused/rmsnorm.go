@@ -108,8 +108,18 @@ var addRMSNorm = &Op{
 }
 
 // normBody normalizes x, which has the type of input xIn, from axis on, and scales it by input scaleIn. It calls the
-// result name. It uses Pow, ReduceMean, Add, Sqrt, Div, Mul because onnxruntime fuses these nodes into its own kernel.
+// result name.
 func normBody(b *body, s Site, name string, axis int64, x *onnx.Value, xIn, scaleIn int) *onnx.Value {
+	product := normProduct(b, s, axis, x, scaleIn)
+	if Read[RMSNorm](s.Attributes).ScaleAfterCast {
+		return b.round(name, product, scaleIn)
+	}
+	return b.round(name, product, xIn)
+}
+
+// normProduct returns the result of normBody before its last rounding. It uses Pow, ReduceMean, Add, Sqrt, Div, Mul
+// because onnxruntime fuses these nodes into its own kernel.
+func normProduct(b *body, s Site, axis int64, x *onnx.Value, scaleIn int) *onnx.Value {
 	n := -axis
 	axes := make([]int64, n)
 	for i := range axes {
@@ -120,11 +130,13 @@ func normBody(b *body, s Site, name string, axis int64, x *onnx.Value, xIn, scal
 	squares := b.call("squares", "Pow", xf, b.number("two", 2))
 	variance := b.call("variance", "Add", b.mean("mean", squares, axes), b.attribute("epsilon"))
 	normalized := b.call("normalised", "Div", xf, b.call("deviation", "Sqrt", variance))
+	if b.nudge != nil {
+		normalized = b.call("nudged", "Mul", normalized, b.nudge)
+	}
 	if Read[RMSNorm](s.Attributes).ScaleAfterCast {
 		normalized = b.rounded("rounded", normalized, scaleIn)
-		return b.round(name, b.call("scaled", "Mul", normalized, scale), scaleIn)
 	}
-	return b.round(name, b.call("scaled", "Mul", normalized, scale), xIn)
+	return b.call("scaled", "Mul", normalized, scale)
 }
 
 func normOverload(s Site, axis int64) string {

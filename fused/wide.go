@@ -39,6 +39,8 @@ func (o *Op) wideForms() []Form {
 		list = append(list, form([][]int64{row, row, row[1:]}))
 	case "GatedRMSNorm":
 		list = append(list, form([][]int64{row, row, row[1:]}))
+	case NormQuantizeName:
+		list = append(list, form([][]int64{row, row[1:], {1}, row}))
 	case AddLayerNormName:
 		list = append(list, form([][]int64{row, row, row[1:], row[1:], row[1:]}))
 	case BiasGELUName:

@@ -16,13 +16,7 @@ func (f *finder) normRotaries(d *form) []*Match {
 	norms := &normsByOutput{byValue: map[*onnx.Value]*Match{}, byOp: map[string]bool{}}
 	for _, m := range f.matches {
 		if isMojo(m, fused.RMSNormName) {
-			norms.list = append(norms.list, m)
-			if norms.byValue[m.Outputs[0]] == nil {
-				norms.byValue[m.Outputs[0]] = m
-			}
-			if n := match.Producer(f.view.Resolve(m.Outputs[0])); n != nil {
-				norms.byOp[match.OpKind(n)] = true
-			}
+			norms.add(f.view, m)
 		}
 	}
 	var found []*Match
@@ -86,6 +80,16 @@ type normsByOutput struct {
 	byValue  map[*onnx.Value]*Match
 	byOp     map[string]bool  // of the ops that compute their outputs
 	byNumber map[int][]*Match // by the numbers of their outputs, nil until needed
+}
+
+func (norms *normsByOutput) add(g *match.View, m *Match) {
+	norms.list = append(norms.list, m)
+	if norms.byValue[m.Outputs[0]] == nil {
+		norms.byValue[m.Outputs[0]] = m
+	}
+	if n := match.Producer(g.Resolve(m.Outputs[0])); n != nil {
+		norms.byOp[match.OpKind(n)] = true
+	}
 }
 
 // of finds the norm that computes v or an equal value: exporters repeat nodes.
@@ -157,11 +161,11 @@ func movedRows(g *match.View, v *onnx.Value) (from *onnx.Value, moves []*onnx.No
 // maxReaders bounds the values that leadsOnlyTo follows.
 const maxReaders = 256
 
-// leadsOnlyTo reports whether v is only used to compute to. Then the nodes that read v are removed when another node
-// computes to.
-func leadsOnlyTo(g *match.View, v, to *onnx.Value) bool {
+// leadsOnlyTo reports whether v is only used to compute the values of to. Then the nodes that read v are removed when
+// another node computes these.
+func leadsOnlyTo(g *match.View, v *onnx.Value, to ...*onnx.Value) bool {
 	left := maxReaders
-	for w := range onnx.Downstream(func(v *onnx.Value) bool { return v == to }, v) {
+	for w := range onnx.Downstream(func(v *onnx.Value) bool { return slices.Contains(to, v) }, v) {
 		if left--; left < 0 || w.IsOutput() ||
 			slices.ContainsFunc(w.Uses(), func(u onnx.Use) bool { return u.Node.Graph != g.Graph }) {
 			return false

@@ -25,6 +25,8 @@ var (
 	skipNormForm      = &form{fused.AddRMSNormName, fused.AddRMSNormName}
 	skipLayerForm     = &form{fused.AddLayerNormName, fused.AddLayerNormName}
 	normRotaryForm    = &form{fused.NormRotaryName, fused.NormRotaryName}
+	normQuantizeForm  = &form{fused.NormQuantizeName, fused.NormQuantizeName}
+	fitQuantizeForm   = &form{"fit:NormQuantize", fused.NormQuantizeName}
 	attentionForm     = &form{fused.AttentionName, fused.AttentionName}
 	moeForm           = &form{fused.MoEName, fused.MoEName}
 	routerForm        = &form{fused.TopKRouterName, fused.TopKRouterName}
@@ -42,7 +44,7 @@ var (
 	// forms are the built-in forms, in the order of reports and of the digests of plan files.
 	forms = []*form{skipNormForm, normRotaryForm, attentionForm, moeForm, routerForm, fitRotaryForm, fitNormForm,
 		fitAddNormForm, fitLayerForm, fitGateForm, fitNormRotaryForm, skipLayerForm, fitAddLayerForm,
-		linearForm, causalConvForm}
+		linearForm, causalConvForm, normQuantizeForm, fitQuantizeForm}
 )
 
 // search lists the finders in order. Later ones keep the matches of earlier ones, or make them parts of theirs.
@@ -61,6 +63,7 @@ var search = []struct {
 	{nil, (*finder).texts},
 	// Pairs of text matches, before attention checks which matches cross its border.
 	{normRotaryForm, func(f *finder) { f.joins(f.normRotaries(normRotaryForm)) }},
+	{normQuantizeForm, func(f *finder) { f.joins(f.normQuantizes(normQuantizeForm)) }},
 	// Attention after text: matches inside a block, such as the transposition of keys, become parts of it.
 	{attentionForm, func(f *finder) { f.joins(f.attentions()) }},
 	// Convolutions before fits, which would take the activation behind one for their seed.
@@ -71,6 +74,8 @@ var search = []struct {
 	// addition before them: it may belong to a rotation.
 	{fitRotaryForm, func(f *finder) { f.sites(fit.Rotations, fitRotaryForm) }},
 	{fitNormForm, func(f *finder) { f.sites(fit.Norms, fitNormForm, fitAddNormForm, fitLayerForm, fitAddLayerForm) }},
+	// Fitted norms with the rounding behind them.
+	{fitQuantizeForm, func(f *finder) { f.joins(f.normQuantizes(fitQuantizeForm)) }},
 	// Gated units after norms, so that a norm keeps the product with its scale.
 	{fitGateForm, func(f *finder) { f.sites(fit.Gates, fitGateForm) }},
 	// Pairs again, now that norms or rotations may be fitted.

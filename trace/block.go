@@ -41,8 +41,8 @@ func (b Block) String() string {
 var kinds = map[string]string{
 	fused.RMSNormName: Norm, fused.AddRMSNormName: Norm, "RMSNormalization": Norm, "LayerNormalization": Norm,
 	"SimplifiedLayerNormalization": Norm, "SkipSimplifiedLayerNormalization": Norm, "SkipLayerNormalization": Norm,
-	fused.AddLayerNormName: Norm,
-	fused.AttentionName:    Attention, fused.LatentAttentionName: Attention, "MultiHeadAttention": Attention,
+	fused.AddLayerNormName: Norm, fused.NormQuantizeName: Norm,
+	fused.AttentionName: Attention, fused.LatentAttentionName: Attention, "MultiHeadAttention": Attention,
 	"GroupQueryAttention": Attention, fused.GatedRMSNormName: Mixer, fused.GLUName: MLP,
 	fused.MoEName: Experts, fused.QMoEName: Experts,
 	fused.LinearAttentionName: Mixer, fused.CausalConvName: Mixer, "CausalConvWithState": Mixer, "GatedDeltaNet": Mixer,

@@ -59,6 +59,9 @@ def main(folder, library=None):
                 if t == "int64":  # experts: of four, one of which is left alone
                     feeds[name] = rng.choice([0, 1, 3], shape).astype(np.float32)
                     continue
+                if name.endswith("_zero"):
+                    feeds[name] = np.zeros(shape, np.float32)
+                    continue
                 if t in (I8, U8):
                     feeds[name] = random_codes(rng, name.split("_", 2)[2], shape, t).astype(np.float32)
                     continue

@@ -54,6 +54,10 @@ func writeAddRMSNorm(w *writer) []*onnx.Value {
 	return []*onnx.Value{n.rmsNorm(sum, in[2], w.chance(2)), sum}
 }
 
+// residualEdits lists the edits of residual and residualSum.
+var residualEdits = []string{"residual of one row", "difference instead of the sum", "product instead of the sum",
+	"greatest instead of the sum"}
+
 // residual is an input that is added to x, which has these dimensions.
 func (w *writer) residual(dims []dim) *onnx.Value {
 	if !w.symbol && w.wrong("residual of one row") {

@@ -56,8 +56,18 @@ func (s *Attempt) At(root *onnx.Value, accept func() bool) bool {
 // Steps returns the number of steps of the last attempt.
 func (s *Attempt) Steps() int { return s.steps }
 
-// Value returns the value that is bound to a name of the pattern, or nil.
-func (s *Attempt) Value(name string) *onnx.Value { return s.Slots[s.Pattern.Slots[name]].Value }
+// Value returns the value that is bound to a name, or nil.
+func (s *Attempt) Value(name string) *onnx.Value { return s.binding(name).Value }
+
+// Captured returns the number (float64, int64) or text that $name has captured, or nil.
+func (s *Attempt) Captured(name string) any { return s.binding(name).Captured }
+
+func (s *Attempt) binding(name string) Binding {
+	if slot, ok := s.Pattern.Slots[name]; ok {
+		return s.Slots[slot]
+	}
+	return Binding{}
+}
 
 // match matches e against v, then calls k.
 func (s *Attempt) match(e notation.Expr, v *onnx.Value, k func() bool) bool {

@@ -3,6 +3,7 @@ package sites
 import (
 	"errors"
 	"iter"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -38,7 +39,7 @@ func (p *proof) claim(calls []*Call, trials func() error) *prove.Claim {
 		},
 		Exact:  func(_ int, _ onnx.DataType, magnitude float64) float64 { return bound * magnitude },
 		Typed:  c.allowed,
-		Policy: prove.Policy{NotFinite: prove.Noted, NoteOverflow: c.narrowest.IsHalf()},
+		Policy: prove.Policy{NotFinite: prove.Noted, NoteOverflow: c.narrowest.IsHalf(), Settle: p.settleSteps},
 		Also: func(t prove.Trial, want, _ []*reference.Tensor, r *prove.CheckReport) error {
 			if err := p.inRuntime(t, want); err != nil {
 				return err
@@ -58,6 +59,28 @@ func (p *proof) claim(calls []*Call, trials func() error) *prove.Claim {
 			return reason.New(reason.Differs, nil, "differs from the matched nodes on %s%s: %w", t.Name, mode, err).
 				With("inputs", t.Name).With("rounded", !exact)
 		}}
+}
+
+// settleSteps makes numbers equal that the replacement may round to 8 bits either way (prove.Steps).
+func (p *proof) settleSteps(_ prove.Trial, exact bool, want, got []*reference.Tensor) error {
+	for _, call := range p.c.Calls {
+		at := slices.Index(p.c.Match.Replacement.Outputs, call.Node.Outputs[0])
+		if at < 0 {
+			continue
+		}
+		in := make([]*reference.Tensor, len(call.Node.Inputs))
+		for i, v := range call.Node.Inputs {
+			in[i] = p.values[v]
+		}
+		steps, err := prove.StepsOf(call.Op, call.Site, in, reference.Options{Exact: exact})
+		if err != nil {
+			return err
+		}
+		if steps != nil {
+			steps.Settle(at, want, got)
+		}
+	}
+	return nil
 }
 
 // errEnough ends the trials if the prover wants no more.

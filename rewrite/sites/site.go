@@ -145,7 +145,8 @@ func (c *Site) describe(call *Call) error {
 	if err := op.Supports(call.Site); err != nil {
 		return err
 	}
-	same := op.SameShape()
+	given := func(i int) bool { return i < len(inputs) && inputs[i] != nil }
+	same := slices.DeleteFunc(op.SameShape(), func(i int) bool { return !given(i) })
 	for i := 1; i < len(same); i++ {
 		v, w := inputs[same[0]], inputs[same[i]]
 		if v != w && !c.Facts.SameShape(v, w) {

@@ -14,7 +14,7 @@ var kinds = map[onnx.AttributeType]string{onnx.AttrInt: "int", onnx.AttrFloat: "
 
 // short has short names of the element types, for tables.
 var short = map[onnx.DataType]string{onnx.Float: "f32", onnx.Float16: "f16", onnx.BFloat16: "bf16", onnx.Int64: "int64",
-	onnx.Int8: "int8", onnx.Uint8: "uint8"}
+	onnx.Int8: "int8", onnx.Uint8: "uint8", onnx.Float8E4M3FN: "e4m3"}
 
 // signature lists parameters, each with its type after the separator. optional marks optional parameters.
 func signature(list []fused.Param, separator, optional string) string {
@@ -168,8 +168,10 @@ func together(o *fused.Op, variables []string, name func(onnx.DataType) string) 
 		if sets[where] == nil {
 			order = append(order, where)
 		}
-		types := joined(variables, func(v string) string { return name(c.Types[v]) })
-		sets[where] = append(sets[where], "("+types+")")
+		types := "(" + joined(variables, func(v string) string { return name(c.Types[v]) }) + ")"
+		if !slices.Contains(sets[where], types) { // equal ones differ in a variable listed separately
+			sets[where] = append(sets[where], types)
+		}
 	}
 	return mapped(order, func(where string) string { return where + or(sets[where]) })
 }

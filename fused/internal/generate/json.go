@@ -78,7 +78,7 @@ func formsOf(o *fused.Op) []formJSON {
 	var forms []formJSON
 	at := map[string]int{}
 	for i, c := range o.Types {
-		for _, s := range o.Examples(c, fused.MinOpset) {
+		for _, s := range o.Examples(c, fused.FormOpset) {
 			f := formJSON{Set: s.Attributes, Inputs: s.Dims,
 				Outputs: o.OutputShapes(s, func(a, _ int64) int64 { return a })}
 			key := fmt.Sprint(s.Dims)

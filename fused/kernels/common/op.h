@@ -30,6 +30,7 @@ constexpr ONNXTensorElementDataType kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT
 constexpr ONNXTensorElementDataType kI64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
 constexpr ONNXTensorElementDataType kI8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
 constexpr ONNXTensorElementDataType kU8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
+constexpr ONNXTensorElementDataType kF8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E4M3FN;
 
 // TypeCombo is one allowed combination of element types. It has a type for an optional input, too; if a node omits that
 // input, the kernel may get any combination that fits the others.

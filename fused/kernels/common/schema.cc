@@ -159,6 +159,61 @@ const OpDef kGatedRMSNorm = {
   kGatedRMSNormRelations, 1,
 };
 
+#define TYPES(T, S, Q) {T, S, Q, T}, {Q, kF32, T}
+static constexpr TypeCombo kNormQuantizeTypes[] = {
+  {TYPES(kF32, kF32, kI8)},
+  {TYPES(kF32, kF32, kF8)},
+  {TYPES(kF16, kF16, kI8)},
+  {TYPES(kF16, kF16, kF8)},
+  {TYPES(kBF16, kBF16, kI8)},
+  {TYPES(kBF16, kBF16, kF8)},
+  {TYPES(kF16, kF32, kI8), 1, 0},
+  {TYPES(kF16, kF32, kF8), 1, 0},
+  {TYPES(kBF16, kF32, kI8), 1, 0},
+  {TYPES(kBF16, kF32, kF8), 1, 0},
+};
+#undef TYPES
+
+static constexpr AttributeDef kNormQuantizeAttributes[] = {
+  {"epsilon", Type::kFloat, {}, 0, false, offsetof(NormQuantizeAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"scale_after_cast", Type::kInt, {}, 0, true, offsetof(NormQuantizeAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"least_scale", Type::kFloat, {}, 0, false, offsetof(NormQuantizeAttributes, least_scale), {0.00000000000000000001, 1, 1, {}, 0, "from 0.00000000000000000001 to 1"}},
+};
+
+static constexpr SizeDef kNormQuantizeSizeDefs[] = {
+  {"#A", 'p', 9}, {"D", 's', 11}, {"1", 'n', 1}
+};
+
+static constexpr DimDef kNormQuantizeDims[] = {
+  {0, true}, {1},
+  {1},
+  {2},
+  {0, true}, {2},
+};
+
+static constexpr ShapeDef kNormQuantizeShapes[] = {
+  {-1, 1, {{kNormQuantizeDims + 0, 2, 0}}},
+  {-1, 1, {{kNormQuantizeDims + 2, 1, -1}}},
+  {-1, 1, {{kNormQuantizeDims + 3, 1, -1}}},
+  {-1, 1, {{kNormQuantizeDims + 0, 2, 0}}},
+  {-1, 1, {{kNormQuantizeDims + 0, 2, 0}}},
+  {-1, 1, {{kNormQuantizeDims + 4, 2, 0}}},
+  {-1, 1, {{kNormQuantizeDims + 0, 2, 0}}},
+};
+
+const OpDef kNormQuantize = {
+  "NormQuantize",
+  {"X", "scale", "zero", "residual"}, 4, 3,
+  {"Y", "Y_scale", "sum"}, 3, 2,
+  kNormQuantizeTypes, 10,
+  kNormQuantizeAttributes, 3,
+  nullptr, 0,
+  sizeof(NormQuantizeAttributes),
+  kNormQuantizeSizeDefs, 2,
+  kNormQuantizeShapes, kNormQuantizeShapes + 4,
+  nullptr, 0,
+};
+
 #define TYPES(T) {T, T}, {T}
 static constexpr TypeCombo kGLUTypes[] = {
   {TYPES(kF32)},

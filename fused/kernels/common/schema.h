@@ -13,6 +13,7 @@
   X(RMSNorm) \
   X(AddRMSNorm) \
   X(GatedRMSNorm) \
+  X(NormQuantize) \
   X(GLU) \
   X(RotaryEmbedding) \
   X(NormRotary) \
@@ -74,6 +75,11 @@ using AddRMSNormCall = CallOf<kAddRMSNorm, AddRMSNormAttributes, AddRMSNormSizes
 extern const OpDef kGatedRMSNorm;
 enum GatedRMSNormInput { kGatedRMSNormX, kGatedRMSNormGate, kGatedRMSNormScale };
 using GatedRMSNormCall = CallOf<kGatedRMSNorm, GatedRMSNormAttributes, GatedRMSNormSizes>;
+
+// NormQuantize(X:T, scale:S, zero:Q, residual:T optional) -> Y:Q, Y_scale:float32, sum:T optional
+extern const OpDef kNormQuantize;
+enum NormQuantizeInput { kNormQuantizeX, kNormQuantizeScale, kNormQuantizeZero, kNormQuantizeResidual };
+using NormQuantizeCall = CallOf<kNormQuantize, NormQuantizeAttributes, NormQuantizeSizes>;
 
 // GLU(gate:T, up:T) -> Y:T
 extern const OpDef kGLU;

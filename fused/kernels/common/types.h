@@ -34,6 +34,12 @@ struct GatedRMSNormAttributes {
   bool scale_after_cast = false;
 };
 
+struct NormQuantizeAttributes {
+  float epsilon = 0;
+  bool scale_after_cast = false;
+  float least_scale = 0;
+};
+
 struct GLUAttributes {
   Activation activation{};
   float alpha = 0;
@@ -155,6 +161,10 @@ struct AddRMSNormSizes {
 };
 
 struct GatedRMSNormSizes {
+  size_t A, D;
+};
+
+struct NormQuantizeSizes {
   size_t A, D;
 };
 

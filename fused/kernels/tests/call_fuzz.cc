@@ -269,6 +269,7 @@ const char* Name(Type type) {
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16: return "float16";
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16: return "bfloat16";
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8: return "uint8";
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E4M3FN: return "float8e4m3fn";
     default: return "int8";
   }
 }

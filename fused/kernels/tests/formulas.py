@@ -2,8 +2,9 @@
 import ml_dtypes
 import numpy as np
 
-F32, F16, BF16, I64, I8, U8 = "float32", "float16", "bfloat16", "int64", "int8", "uint8"
-NUMPY_TYPE = {F32: np.float32, F16: np.float16, BF16: ml_dtypes.bfloat16, I64: np.int64, I8: np.int8, U8: np.uint8}
+F32, F16, BF16, I64, I8, U8, F8 = "float32", "float16", "bfloat16", "int64", "int8", "uint8", "float8e4m3fn"
+NUMPY_TYPE = {F32: np.float32, F16: np.float16, BF16: ml_dtypes.bfloat16, I64: np.int64, I8: np.int8, U8: np.uint8,
+              F8: ml_dtypes.float8_e4m3fn}
 EPSILON = {F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}
 
 
@@ -154,6 +155,43 @@ def add_rms_norm(types, x, residual, scale, **attributes):
     """AddRMSNorm."""
     total = rounded(x + residual, types[1])
     return [rms_norm(total, scale, types[0], **attributes), total]
+
+
+class NormQuantize(Formula):
+    """NormQuantize. A kernel may round to the other neighbor only if errors of float32 can move v / Y_scale across the
+    middle, or move the norm across the middle between two numbers of the type that it is rounded to."""
+
+    def __init__(self):
+        super().__init__(self.outputs)
+
+    @staticmethod
+    def parts(types, x, scale, zero, residual, epsilon, scale_after_cast, least_scale, nudge=1):
+        """Returns v, Y_scale and the sum. nudge is a factor of the norm near 1."""
+        total = x if residual is None else rounded(x + residual, types[2])
+        t = total.astype(np.float64)
+        n = t / np.sqrt((t * t).mean(-1, keepdims=True) + epsilon) * nudge
+        cast = lambda v: rounded(v, types[2] if scale_after_cast else F32).astype(np.float64)
+        v = cast(cast(n) * scale)
+        most = 127 if types[0] == I8 else 448
+        return v, np.maximum(np.abs(v).max(-1, keepdims=True, initial=0) / most, least_scale), total
+
+    @staticmethod
+    def quantized(steps, dtype):
+        if dtype == I8:
+            return np.clip(np.round(steps), -128, 127)
+        return rounded(np.clip(steps, -448, 448), dtype)
+
+    def outputs(self, types, *inputs, **attributes):
+        v, scale, total = self.parts(types, *inputs, **attributes)
+        return [self.quantized(v / scale, types[0]), scale, total]
+
+    def bounds(self, wants, types, *inputs, **attributes):
+        off = 8 * max(1, inputs[0].shape[-1] / 4096) * EPSILON[F32]
+        low, least, _ = self.parts(types, *inputs, **attributes, nudge=1 - off)
+        high, most, _ = self.parts(types, *inputs, **attributes, nudge=1 + off)
+        around = [low / most * (1 - off), high / least * (1 + off)]
+        return [np.maximum(*[np.abs(self.quantized(v, types[0]) - wants[0]) for v in around]),
+                np.maximum(most - wants[1], wants[1] - least) + wants[1] * off, 0]
 
 
 def gated_rms_norm(x, gate, scale, y_type, gate_first, groups, epsilon, scale_after_cast):
@@ -415,6 +453,7 @@ FORMULAS = {
     "RMSNorm": Formula(lambda types, x, scale, **a: [rms_norm(x, scale, types[0], **a)]),
     "AddRMSNorm": Formula(add_rms_norm),
     "GatedRMSNorm": Formula(lambda types, x, gate, scale, **a: [gated_rms_norm(x, gate, scale, types[0], **a)]),
+    "NormQuantize": NormQuantize(),
     "AddLayerNorm": Formula(add_layer_norm),
     "BiasGELU": Formula(lambda types, x, bias, **a: [bias_gelu(x, bias, types[0], **a)]),
     "GLU": Formula(lambda types, gate, up, **a: [glu(gate, up, types[0], **a)]),

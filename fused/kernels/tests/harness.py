@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from formulas import (
     BF16,
     EPSILON,
+    F8,
     F16,
     F32,
     I8,
@@ -27,7 +28,7 @@ from formulas import (
 )
 
 ONNX_TYPE = {F32: TensorProto.FLOAT, F16: TensorProto.FLOAT16, BF16: TensorProto.BFLOAT16, I64: TensorProto.INT64,
-             I8: TensorProto.INT8, U8: TensorProto.UINT8}
+             I8: TensorProto.INT8, U8: TensorProto.UINT8, F8: TensorProto.FLOAT8E4M3FN}
 NORM = dict(axis=-1, epsilon=1e-5, scale_after_cast=0)
 GLU = dict(activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)
 ROTARY = dict(interleaved=0, rotary_dim=8, rotated_side="first", output_layout="halves")
@@ -114,8 +115,8 @@ def model(op, shapes, types, out_types, attributes, constants=None, functions=()
         nodes.append(helper.make_node("Cast", ["t0"], ["again"], to=TensorProto.FLOAT))
         outputs.append(helper.make_tensor_value_info("again", TensorProto.FLOAT, None))
     graph = helper.make_graph(nodes, "g", inputs, outputs, initializers, value_info=infos)
-    return helper.make_model(graph, functions=list(functions), ir_version=8,
-                             opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("mojo", 1)])
+    return helper.make_model(graph, functions=list(functions), ir_version=9,
+                             opset_imports=[helper.make_opsetid("", 19), helper.make_opsetid("mojo", 1)])
 
 
 def run(op, values, types, out_types, attributes, constant=(), dynamic=True, threads=1, optimize=True,

@@ -32,6 +32,8 @@ class EveryOpTest(OpTest):
                 values.append(None)
             elif dtype == I64:
                 values.append(self.rng.integers(0, 3, shape))
+            elif name == "zero":
+                values.append(np.zeros(shape))
             elif dtype in (I8, U8):
                 values.append(random_codes(self.rng, name, shape, dtype))
             elif ordered and not values:

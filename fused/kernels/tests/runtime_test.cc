@@ -372,7 +372,7 @@ void Check(bool ok, const std::string& what, const std::string& detail) {
 OrtValue Tensor(ONNXTensorElementDataType type, const Dims& shape, float seed) {
   size_t n = 1;
   for (int64_t d : shape) n = d < 0 || d > 1 << 20 || n > 1 << 20 ? 0 : n * static_cast<size_t>(d);
-  const bool byte = type == kI8 || type == kU8;
+  const bool byte = type == kI8 || type == kU8 || type == mojo::kF8;
   const size_t size = type == kI64 ? 8 : type == kF32 ? 4 : byte ? 1 : 2;
   OrtValue v{shape, std::vector<char>((n + 1) * size), nullptr};
   v.data = v.memory.data() + size;

@@ -61,6 +61,24 @@ struct LayerArgs {
 // LayerFn normalizes the rows from begin to end - 1.
 typedef void (*LayerFn)(const LayerArgs& args, size_t begin, size_t end);
 
+// NormQuantizeArgs is one NormQuantize call. Buffers are dense, with rows of width elements. x, residual and sum have
+// the same type.
+struct NormQuantizeArgs {
+  const void* x;
+  const void* residual;  // null: none
+  const float* scale;
+  uint8_t* y;      // codes of float8e4m3fn if float8, else of int8
+  float* y_scale;  // one for each row
+  void* sum;       // null if the node omits it; may be x or residual
+  size_t width;
+  float epsilon;
+  float least_scale;
+  bool float8;
+};
+
+// NormQuantizeFn computes the rows from begin to end - 1.
+typedef void (*NormQuantizeFn)(const NormQuantizeArgs& args, size_t begin, size_t end);
+
 // GateArgs is one GLU call.
 struct GateArgs {
   const void* gate;
@@ -339,6 +357,8 @@ struct KernelTable {
   size_t lanes;  // tokens of a panel
   NormFn (*norm)(const NormKey& key);
   LayerFn (*layer)(ElementType x, ElementType y);
+  // after is scale_after_cast.
+  NormQuantizeFn (*norm_quantize)(ElementType x, bool after);
   GateFn (*gate)(ElementType type, Activation kind);
   BiasGateFn (*bias_gate)(ElementType type, Activation kind);
   RotaryFn (*rotary)(ElementType type, PairLayout from, PairLayout to);

@@ -7,6 +7,7 @@
 #include "cpu/simd/layer.h"
 #include "cpu/simd/linear_scan.h"
 #include "cpu/simd/norm.h"
+#include "cpu/simd/norm_quantize.h"
 #include "cpu/simd/norm_rotary.h"
 #include "cpu/simd/panel.h"
 #include "cpu/simd/product.h"
@@ -21,11 +22,11 @@ namespace mojo {
 #define MOJO_TEXT(x) MOJO_TEXT2(x)
 
 const KernelTable MOJO_TABLE = {
-    MOJO_TEXT(MOJO_ISA),     MOJO_ISA::kLanes,          MOJO_ISA::PickNorm,       MOJO_ISA::PickLayer,
-    MOJO_ISA::PickGate,      MOJO_ISA::PickBiasGate,    MOJO_ISA::PickRotary,     MOJO_ISA::PickNormRotary,
-    MOJO_ISA::PickProduct,   MOJO_ISA::PickStream,      MOJO_ISA::PickPanels,     MOJO_ISA::ToPanel,
-    MOJO_ISA::FromPanel,     MOJO_ISA::PickWeightedSum, MOJO_ISA::RouteRows,      MOJO_ISA::ToFloat32,
-    MOJO_ISA::PickAttention, MOJO_ISA::Stream,          MOJO_ISA::PickLinearScan, MOJO_ISA::kScanColumns,
-    MOJO_ISA::Unit,          MOJO_ISA::Powers,          MOJO_ISA::PickConv};
+    MOJO_TEXT(MOJO_ISA),        MOJO_ISA::kLanes,        MOJO_ISA::PickNorm,        MOJO_ISA::PickLayer,
+    MOJO_ISA::PickNormQuantize, MOJO_ISA::PickGate,      MOJO_ISA::PickBiasGate,    MOJO_ISA::PickRotary,
+    MOJO_ISA::PickNormRotary,   MOJO_ISA::PickProduct,   MOJO_ISA::PickStream,      MOJO_ISA::PickPanels,
+    MOJO_ISA::ToPanel,          MOJO_ISA::FromPanel,     MOJO_ISA::PickWeightedSum, MOJO_ISA::RouteRows,
+    MOJO_ISA::ToFloat32,        MOJO_ISA::PickAttention, MOJO_ISA::Stream,          MOJO_ISA::PickLinearScan,
+    MOJO_ISA::kScanColumns,     MOJO_ISA::Unit,          MOJO_ISA::Powers,          MOJO_ISA::PickConv};
 
 }  // namespace mojo
