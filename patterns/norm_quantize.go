@@ -66,7 +66,7 @@ func (f *finder) joinNormQuantize(d *form, norms *normsByOutput, a *match.Attemp
 		return nil
 	}
 	normalizes, facts := mainNode(norm), f.view.Facts
-	if normalizes == nil || !normalisesLastAxis(normalizes) || !facts.SameShape(v, y) {
+	if normalizes == nil || !normalizesLastAxis(normalizes) || !facts.SameShape(v, y) {
 		return nil
 	}
 	x, t := norm.Inputs[0], facts.DataType(v)

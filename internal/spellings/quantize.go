@@ -34,7 +34,7 @@ func writeNormQuantize(to onnx.DataType, add bool) func(w *writer) []*onnx.Value
 		} else { // the norm rounds nothing
 			scale := n.widen(in[1])
 			n.scaleType = n.wide
-			y = n.normalise(n.widen(x), n.spread(scale, x))
+			y = n.normalize(n.widen(x), n.spread(scale, x))
 		}
 		out := q.quantize(y)
 		if add {
