@@ -69,6 +69,7 @@ var search = []struct {
 	// Convolutions before fits, which would take the activation behind one for their seed.
 	{causalConvForm, func(f *finder) { f.sites(linear.Convs, causalConvForm) }},
 	{linearForm, func(f *finder) { f.sites(linear.Steps, linearForm) }},
+	{linearForm, func(f *finder) { f.sites(linear.WideSteps, linearForm) }},
 	{linearForm, func(f *finder) { f.sites(linear.Spans, linearForm) }},
 	// Fits last: they look for seeds among the few nodes that no match has. Rotations before norms, which join an
 	// addition before them: it may belong to a rotation.

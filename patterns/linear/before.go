@@ -16,7 +16,7 @@ const (
 	maxBetween = 24 // nodes between these and the operand
 )
 
-// source is a value that an operand is computed from alone, and how.
+// source is the only value that an operand is computed from.
 type source struct {
 	operand
 	norm    bool    // divided by the length of each head
@@ -24,8 +24,8 @@ type source struct {
 	scale   float64
 }
 
-// widen moves what happens to queries, keys, values and gates into the op: orders of axes, repeated heads, the scale of
-// queries, and the division by the length if queries and keys have it.
+// widen moves the nodes before queries, keys, values and gates into the op: orders of axes, repeated heads, the scale
+// of queries, and the division by the length if queries and keys have it.
 func (s *span) widen() {
 	qs, ks := s.sources(s.q, true), s.sources(s.k, true)
 	best := func(list []source, norm bool, epsilon float64, scales bool) *source {
@@ -91,7 +91,7 @@ func (s *span) sources(o *operand, shared bool) (list []source) {
 	return list
 }
 
-// before lists the values that v is computed from alone, the nearest first.
+// before lists the values that are the only one v is computed from, the nearest first.
 func (s *span) before(v *onnx.Value) (list []*onnx.Value) {
 	open := []*onnx.Value{v}
 	for range maxBetween {
@@ -117,7 +117,7 @@ func (s *span) before(v *onnx.Value) (list []*onnx.Value) {
 	return list
 }
 
-// reads runs the nodes between two values, and returns how the rows of the first follow from those of the second.
+// reads runs the nodes between two values, and compares the rows of the first with the rows of the second.
 func (s *span) reads(o, from *operand) *source {
 	lab := probe.NewLab(s.g, 4*maxBetween, s.budget)
 	shape, ok := lab.Shape(from.Value)
@@ -201,7 +201,7 @@ func evenly(list []float64, want func(i int) float64) bool {
 	return true
 }
 
-// rounded returns 1 for a number that is 1 but for rounding.
+// rounded returns 1 for a number that is 1 except for rounding.
 func rounded(x float64) float64 {
 	if math.Abs(x-1) < agree {
 		return 1
