@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/audit"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
@@ -28,10 +30,10 @@ func TestRangesOverflow(t *testing.T) {
 		}
 		var out, text bytes.Buffer
 		args := []string{"audit", path, "--ranges", "--evaluator", "--strict", "--json"}
-		if code := run(args, &out, &text); code != exitFailed {
+		if code := execute(args, &out, &text); code != cli.ExitFailed {
 			t.Errorf("exit code %d\n%s", code, &text)
 		}
-		var r rangesReport
+		var r audit.RangesReport
 		if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 			t.Fatal(err)
 		}

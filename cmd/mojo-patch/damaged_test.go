@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 )
 
 var damages = flag.Int("damages", 20,
@@ -62,14 +64,14 @@ func tryDamaged(t *testing.T, what string, model []byte) {
 					code <- -1
 				}
 			}()
-			code <- run(args, &stdout, &stderr)
+			code <- execute(args, &stdout, &stderr)
 		}()
 		select {
 		case got := <-code:
-			if got != exitDone && (got != exitUsage && got != exitFailed || stderr.Len() == 0) {
+			if got != cli.ExitDone && (got != cli.ExitUsage && got != cli.ExitFailed || stderr.Len() == 0) {
 				t.Errorf("%s: %s exits with %d: %s", what, args[0], got, stderr.String())
 			}
-			if got != exitDone && args[0] == "apply" && len(glob(t, out+"*")) > 0 {
+			if got != cli.ExitDone && args[0] == "apply" && len(glob(t, out+"*")) > 0 {
 				t.Errorf("%s: apply exits with %d and leaves %v", what, got, glob(t, out+"*"))
 			}
 		case <-time.After(time.Minute):
@@ -78,7 +80,7 @@ func tryDamaged(t *testing.T, what string, model []byte) {
 	}
 	if len(glob(t, out)) > 0 {
 		var stdout, stderr bytes.Buffer
-		if code := run([]string{"inspect", out}, &stdout, &stderr); code != exitDone {
+		if code := execute([]string{"inspect", out}, &stdout, &stderr); code != cli.ExitDone {
 			t.Errorf("%s: apply writes what cannot be read: %s", what, stderr.String())
 		}
 	}

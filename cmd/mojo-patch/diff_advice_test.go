@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
@@ -89,8 +90,8 @@ func TestDiffAdvice(t *testing.T) {
 	} {
 		var out, said bytes.Buffer
 		args := append([]string{"diff", model(test.kind, false), model(test.kind, true)}, test.flags...)
-		if code := run(args, &out, &said); code != exitFailed {
-			t.Errorf("%s %v: exit code %d, want %d", test.kind, test.flags, code, exitFailed)
+		if code := execute(args, &out, &said); code != cli.ExitFailed {
+			t.Errorf("%s %v: exit code %d, want %d", test.kind, test.flags, code, cli.ExitFailed)
 		}
 		var got []string
 		for _, advice := range all {

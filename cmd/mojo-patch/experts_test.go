@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
@@ -20,7 +21,7 @@ func TestBrokenModels(t *testing.T) {
 			model := filepath.Join("..", "..", "models", "broken", name+".onnx")
 			recorded := strings.TrimSuffix(model, ".onnx") + ".npz"
 			var out, err bytes.Buffer
-			if code := run([]string{"diff", model, "--golden", recorded}, &out, &err); code == exitDone {
+			if code := execute([]string{"diff", model, "--golden", recorded}, &out, &err); code == cli.ExitDone {
 				t.Fatal("the export is not broken: onnxruntime reproduces its goldens")
 			}
 			r := applyGolden(t, "broken", name, "--require", "--check-kernels", "on", "--verify", "all")
@@ -31,7 +32,7 @@ func TestBrokenModels(t *testing.T) {
 				t.Errorf("%d repairs in the report: %+v", len(r.Repairs), r.Repairs)
 			}
 			out.Reset()
-			if code := run([]string{"inspect", model}, &out, &err); code != exitDone ||
+			if code := execute([]string{"inspect", model}, &out, &err); code != cli.ExitDone ||
 				!strings.Contains(out.String()+err.String(), "warning: MoE") {
 				t.Errorf("inspect: exit code %d, and no warning:\n%s%s", code, out.String(), err.String())
 			}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/export"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/generate"
 	"github.com/mojo-patch/mojo-patch/ort"
 )
 
@@ -48,7 +50,7 @@ func TestGenAIGeneratesTheSame(t *testing.T) {
 			model = patched
 		}
 		folder := filepath.Join(dir, fmt.Sprint("folder", i))
-		var exported exportedGenAI
+		var exported export.GenAI
 		printed(t, &exported, "export", "genai", model, "--tokenizer", filepath.Join("..", "..", "models", "smollm2"),
 			"-o", folder, "--json")
 		if exported.Batch != c.batch {
@@ -82,7 +84,7 @@ func TestTritonServesTheSame(t *testing.T) {
 	model, repository := filepath.Join(dir, "patched.onnx"), filepath.Join(dir, "repository")
 	report(t, "apply", filepath.Join(models, "llama-kv-dynamo-fp32.onnx"), "-o", model, "--json", "--check-kernels",
 		"off", "--cache", "static=40", "--past-length=rows", "--last-logits")
-	var exported exportedTriton
+	var exported export.Triton
 	printed(t, &exported, "export", "triton", model, "-o", repository, "--name", "decoder", "--max-batch-size", "2",
 		"--json")
 	if len(exported.States) != 5 || len(exported.Inputs) != 1 {
@@ -99,7 +101,7 @@ func TestTritonServesTheSame(t *testing.T) {
 
 	// A model without states: past and present belong to the request.
 	for _, name := range []string{"llama-kv-dynamo-fp32", "llama-ts-fp32"} {
-		printed(t, &exportedTriton{}, "export", "triton", filepath.Join(models, name+".onnx"), "-o", repository,
+		printed(t, &export.Triton{}, "export", "triton", filepath.Join(models, name+".onnx"), "-o", repository,
 			"--json")
 		config := output(t, nil, python, reader, filepath.Join(repository, name, "config.pbtxt"))
 		if !strings.HasPrefix(config, "batch 8\ninput input_ids INT64 -1\ninput attention_mask INT64 -1\n") {
@@ -125,7 +127,7 @@ func output(t *testing.T, stdin []byte, program string, args ...string) string {
 func sameTokens(t *testing.T, model string, got []string) {
 	t.Helper()
 	for i, p := range exportPrompts {
-		var g generateResult
+		var g generate.Result
 		printed(t, &g, "generate", model, "--ids", p, "--max-tokens", fmt.Sprint(exportTokens), "--ignore-eos",
 			"--json")
 		want := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(g.Sequences[0].IDs)), ","), "[]")

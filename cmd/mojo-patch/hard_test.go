@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -29,7 +30,7 @@ func sameOnHardInputs(t *testing.T, name, model, patched string) {
 		args = append(args, "--dim", "batch=1")
 	}
 	var out, err bytes.Buffer
-	if code := run(args, &out, &err); code != exitDone {
+	if code := execute(args, &out, &err); code != cli.ExitDone {
 		t.Errorf("mojo-patch %s: exit code %d\n%s", strings.Join(args, " "), code, err.String())
 	}
 	short := name == "absolute-fp16" || name == "whisperdecoder-dynamo-fp32" // 64 positions end before the long context

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -21,13 +22,13 @@ func TestHelp(t *testing.T) {
 			visit(sub)
 		}
 	}
-	visit(newRoot(&app{}))
+	visit(newRoot(&cli.App{}))
 	want, err := os.ReadFile("../../docs/cli.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out, errors bytes.Buffer
-	if code := run([]string{"docs"}, &out, &errors); code != exitDone {
+	if code := execute([]string{"docs"}, &out, &errors); code != cli.ExitDone {
 		t.Fatal(errors.String())
 	}
 	if out.String() != string(want) {
@@ -35,26 +36,14 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
-	tb := newTable("name", ">count", "")
-	tb.add("à", "7", "x")
-	tb.add("longer", "12345", "")
-	var b strings.Builder
-	tb.write(&b)
-	want := "  name    count\n  à           7  x\n  longer  12345\n"
-	if b.String() != want {
-		t.Errorf("got\n%swant\n%s", b.String(), want)
-	}
-}
-
 // TestHeadings demands a heading for each flag of a command with more than 12, and that headings name existing flags
 // once.
 func TestHeadings(t *testing.T) {
-	for _, c := range leaves(newRoot(&app{})) {
+	for _, c := range cli.Leaves(newRoot(&cli.App{})) {
 		want, got := map[string]bool{}, map[string]bool{}
 		c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) { want[f.Name] = f.Name != "help" && !f.Hidden })
 		delete(want, "help")
-		for _, line := range strings.Split(c.Annotations[headingsOf], "\n") {
+		for _, line := range strings.Split(c.Annotations[cli.HeadingsOf], "\n") {
 			if _, names, ok := strings.Cut(line, ": "); ok {
 				line = names
 			}
@@ -73,12 +62,5 @@ func TestHeadings(t *testing.T) {
 				t.Errorf("%s: --%s has no heading", c.CommandPath(), name)
 			}
 		}
-	}
-}
-
-func TestWrapped(t *testing.T) {
-	got := wrapped("one two three\nfour five\n\n  a table   stays\nsix", 9)
-	if want := "one two\nthree\nfour five\n\n  a table   stays\nsix"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -245,20 +246,20 @@ func TestHostileModels(t *testing.T) {
 				{"run", path, "--evaluator"},
 				{"diff", path, path, "--evaluator"},
 			} {
-				want, say := exitDone, ""
+				want, say := cli.ExitDone, ""
 				runs := args[0] == "run" || args[0] == "diff"
 				if h.refused != "" {
-					want, say = exitUsage, h.refused
+					want, say = cli.ExitUsage, h.refused
 				} else if runs {
-					want, say = exitFailed, h.running
+					want, say = cli.ExitFailed, h.running
 				}
 				if args[0] == "diff" && h.running == "hardly end" {
 					continue // takes as long as run
 				}
 				start := time.Now()
 				var stdout, stderr bytes.Buffer
-				code := run(args, &stdout, &stderr)
-				if h.inlined != "" && !runs && code == exitUsage {
+				code := execute(args, &stdout, &stderr)
+				if h.inlined != "" && !runs && code == cli.ExitUsage {
 					want, say = code, h.inlined
 				}
 				if code != want || !strings.Contains(stderr.String(), say) {

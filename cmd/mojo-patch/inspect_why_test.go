@@ -10,11 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/inspect"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns"
-	"github.com/mojo-patch/mojo-patch/patterns/reason"
-	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -29,7 +27,7 @@ func writeBlock(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // explained runs inspect --why --json on a block.
-func explained(t *testing.T, name string, more ...string) why {
+func explained(t *testing.T, name string, more ...string) inspect.Why {
 	t.Helper()
 	m, err := damagedBlock(name)
 	if err != nil {
@@ -40,10 +38,11 @@ func explained(t *testing.T, name string, more ...string) why {
 		t.Fatal(err)
 	}
 	var out, said bytes.Buffer
-	if code := run(append([]string{"inspect", "--why", "--json", path}, more...), &out, &said); code != exitDone {
+	if code := execute(append([]string{"inspect", "--why", "--json", path}, more...), &out,
+		&said); code != cli.ExitDone {
 		t.Fatalf("exit code %d: %s", code, said.String())
 	}
-	var w why
+	var w inspect.Why
 	if err := json.Unmarshal(out.Bytes(), &w); err != nil {
 		t.Fatal(err)
 	}
@@ -144,24 +143,5 @@ func TestWhyNode(t *testing.T) {
 	}
 	if w := explained(t, "norm-cube", "--node", "^ReduceM"); len(w.Reasons) != 0 {
 		t.Errorf("%+v", w.Reasons)
-	}
-}
-
-// TestWhyInWords demands that several patterns written in Go can explain a miss at one node, even in a match.
-func TestWhyInWords(t *testing.T) {
-	m := onnx.New(10, 20)
-	x := m.Graph.AddInput("x", onnx.Type{DataType: onnx.Float})
-	n := m.Graph.AddNode("TopK", []*onnx.Value{x}, []*onnx.Value{m.Graph.NewValue("y")})
-	f := &rewrite.Found{Graph: m.Graph, Matches: []*patterns.Match{{Nodes: []*onnx.Node{n}}}, Misses: []*patterns.Miss{
-		{Pattern: "MoE", Anchor: n, Reason: reason.New("", n, "no experts")},
-		{Pattern: "TopKRouter", Anchor: n, Reason: reason.New("", n, "no weights")}}}
-	var out strings.Builder
-	for _, r := range unfused(f, nil, &infer.Facts{}) {
-		r.write(&out)
-	}
-	want := "TopK \"y\": nearest pattern MoE\n  at TopK \"y\": no experts\nTopK \"y\": nearest pattern TopKRouter\n  " +
-		"at TopK \"y\": no weights\n"
-	if out.String() != want {
-		t.Errorf("written\n%s\nwant\n%s", &out, want)
 	}
 }

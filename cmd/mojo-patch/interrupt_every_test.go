@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/llm/checkpoints"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -59,7 +60,7 @@ func TestInterruptEveryCommand(t *testing.T) {
 	}
 	must := func(line string) {
 		t.Helper()
-		if code, _, stderr := run(work, line, nil, 0); code != exitDone {
+		if code, _, stderr := run(work, line, nil, 0); code != cli.ExitDone {
 			t.Fatalf("%s: %d\n%s", line, code, stderr)
 		}
 	}
@@ -100,7 +101,7 @@ func TestInterruptEveryCommand(t *testing.T) {
 	} {
 		whole := t.TempDir()
 		code, took, stderr := run(whole, line, nil, 0)
-		if code != exitDone {
+		if code != cli.ExitDone {
 			t.Errorf("%s: %d\n%s", line, code, stderr)
 			continue
 		}
@@ -111,7 +112,7 @@ func TestInterruptEveryCommand(t *testing.T) {
 				dir := t.TempDir()
 				moment := took * time.Duration(2*i+1) / time.Duration(2*moments)
 				code, _, _ := run(dir, line, func() { time.Sleep(moment) }, signal)
-				if code != exitDone {
+				if code != cli.ExitDone {
 					ended++
 				}
 				if got := filesBelow(t, dir); signal != syscall.SIGKILL && len(got) > 0 && !slices.Equal(got, want) {

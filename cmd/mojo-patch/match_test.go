@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
@@ -22,7 +23,7 @@ func TestMatchIsDryRun(t *testing.T) {
 		report := func(command ...string) *rewrite.Report {
 			var out, errors bytes.Buffer
 			args := append(command, model, "--json", "--assume-available", "--check-kernels", "off")
-			if code := run(append(args, flags...), &out, &errors); code != exitDone {
+			if code := execute(append(args, flags...), &out, &errors); code != cli.ExitDone {
 				t.Fatalf("%v: exit code %d: %s", args, code, errors.String())
 			}
 			r := &rewrite.Report{}

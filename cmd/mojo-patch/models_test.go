@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/models"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
@@ -77,7 +78,7 @@ func report(t *testing.T, args ...string) *rewrite.Report {
 func printed(t *testing.T, v any, args ...string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	if code := run(args, &out, &err); code != exitDone {
+	if code := execute(args, &out, &err); code != cli.ExitDone {
 		t.Fatalf("mojo-patch %s: exit code %d\n%s", strings.Join(args, " "), code, err.String())
 	}
 	if e := json.Unmarshal(out.Bytes(), v); e != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/planning"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -174,10 +175,10 @@ func TestPatternFiles(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			f := &patternFlag{paths: []string{dir}}
-			set, err := f.set()
+			f := &planning.PatternFlag{Paths: []string{dir}}
+			set, err := f.Set()
 			if tt.want == "" {
-				if err != nil || namesOf(set)[0] != "Mine" || len(namesOf(set)) < 5 {
+				if err != nil || planning.NamesOf(set)[0] != "Mine" || len(planning.NamesOf(set)) < 5 {
 					t.Errorf("%v", err)
 				}
 				return

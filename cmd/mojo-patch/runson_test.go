@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
@@ -22,9 +23,9 @@ func TestRunsOnRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stdout, text bytes.Buffer
-	code := run([]string{"apply", model, "-o", out, "--include", "none", "--runs-on", "cpu@1.30"}, &stdout, &text)
+	code := execute([]string{"apply", model, "-o", out, "--include", "none", "--runs-on", "cpu@1.30"}, &stdout, &text)
 	want := "the model cannot run on CPU in onnxruntime 1.30.0:\nnode \"node_causalconvwithstate\""
-	if code != exitFailed || !strings.Contains(text.String(), want) {
+	if code != cli.ExitFailed || !strings.Contains(text.String(), want) {
 		t.Errorf("exit code %d\n%s", code, &text)
 	}
 	if _, err := os.Stat(out); err == nil {

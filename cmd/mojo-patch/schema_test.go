@@ -18,6 +18,24 @@ import (
 	"testing"
 
 	"github.com/invopop/jsonschema"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/audit"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/bench"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/bisect"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/compare"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/doctor"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/export"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/generate"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/inspect"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/kernels"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/parts"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/planning"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/quantize"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/run"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/tokenize"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/tune"
+	versioning "github.com/mojo-patch/mojo-patch/cmd/mojo-patch/version"
+	loading "github.com/mojo-patch/mojo-patch/cmd/mojo-patch/weights"
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
 	"github.com/mojo-patch/mojo-patch/rewrite"
@@ -27,33 +45,33 @@ import (
 
 // schemaTypes maps each schema to the type that its JSON is made from.
 var schemaTypes = map[string]any{
-	"audit":            auditReport{},
-	"audit-ranges":     rangesReport{},
-	"bench":            benchResult{},
-	"bisect":           bisectReport{},
-	"detokenize":       detokenizeResult{},
-	"diff":             comparisons{},
-	"doctor":           doctorResult{},
-	"export-genai":     exportedGenAI{},
-	"export-triton":    exportedTriton{},
-	"extract":          extracted{},
-	"generate":         generateResult{},
-	"generate-compare": generateComparison{},
-	"inspect":          census{},
-	"inspect-dims":     inspectedDims{},
-	"inspect-why":      why{},
-	"kernels":          kernelsResult{},
+	"audit":            audit.Report{},
+	"audit-ranges":     audit.RangesReport{},
+	"bench":            bench.Result{},
+	"bisect":           bisect.Report{},
+	"detokenize":       tokenize.DecodedResult{},
+	"diff":             compare.Comparisons{},
+	"doctor":           doctor.Result{},
+	"export-genai":     export.GenAI{},
+	"export-triton":    export.Triton{},
+	"extract":          parts.Extracted{},
+	"generate":         generate.Result{},
+	"generate-compare": generate.Comparison{},
+	"inspect":          inspect.Census{},
+	"inspect-dims":     inspect.DimsReport{},
+	"inspect-why":      inspect.Why{},
+	"kernels":          kernels.Result{},
 	"plan":             rewrite.PlanFile{},
-	"quantize":         quantizeReport{},
-	"report":           reportResult{},
+	"quantize":         quantize.Report{},
+	"report":           planning.ReportResult{},
 	"revert":           rewrite.RevertReport{},
-	"run":              runResult{},
-	"run-mode":         runModeResult{},
-	"tokenize":         tokenizeResult{},
-	"tune":             tuneResult{},
-	"version":          versionResult{},
+	"run":              run.Result{},
+	"run-mode":         run.ModeResult{},
+	"tokenize":         tokenize.Result{},
+	"tune":             tune.Result{},
+	"version":          versioning.Result{},
 	"weights-load":     weights.Report{},
-	"weights-show":     shownWeights{},
+	"weights-show":     loading.ShownWeights{},
 	"weights-strip":    weights.StripReport{},
 }
 
@@ -62,13 +80,17 @@ var writeSchemas = flag.Bool("write-schemas", false, "write docs/schemas anew")
 const (
 	repository   = "../.."
 	module       = "github.com/mojo-patch/mojo-patch"
+	program      = module + "/cmd/mojo-patch"
 	schemaFolder = repository + "/docs/schemas"
 )
 
-// schemaName distinguishes types of one name by their package.
+// schemaName distinguishes types of one name by their package. The program is one: its folders are not in the names.
 func schemaName(t reflect.Type) string {
 	if t.Name() == "" {
 		return ""
+	}
+	if strings.HasPrefix(t.PkgPath(), program+"/") {
+		return path.Base(program) + "." + strings.ToLower(t.Name()[:1]) + t.Name()[1:]
 	}
 	return path.Base(t.PkgPath()) + "." + t.Name()
 }
@@ -86,13 +108,13 @@ func schemaOfNumber(t reflect.Type) *jsonschema.Schema {
 func schemaOf(name string, result any, comments map[string]string) ([]byte, error) {
 	r := &jsonschema.Reflector{CommentMap: comments, ExpandedStruct: true, Namer: schemaName, Mapper: schemaOfNumber}
 	s := r.Reflect(result)
-	s.ID = jsonschema.ID(fmt.Sprintf("https://%s/docs/schemas/%s-%d.json", module, name, jsonSchema))
-	s.Title = fmt.Sprintf("mojo-patch: %s, version %d", name, jsonSchema)
+	s.ID = jsonschema.ID(fmt.Sprintf("https://%s/docs/schemas/%s-%d.json", module, name, cli.JSONSchema))
+	s.Title = fmt.Sprintf("mojo-patch: %s, version %d", name, cli.JSONSchema)
 	version, ok := s.Properties.Get("schema")
 	if !ok {
 		return nil, fmt.Errorf("%T has no field schema", result)
 	}
-	version.Const = jsonSchema
+	version.Const = cli.JSONSchema
 	if _, plan := result.(rewrite.PlanFile); plan {
 		version.Const = rewrite.PlanSchema
 		s.Definitions["rewrite.PlannedSite"].Required = []string{"apply", "id"} // people may write plans with less
@@ -149,11 +171,19 @@ func oneLine(groups ...*ast.CommentGroup) string {
 // TestSchemas compares docs/schemas with the types that commands print, and every --json with docs/schemas.
 func TestSchemas(t *testing.T) {
 	comments := map[string]string{}
-	for _, folder := range []string{"cmd/mojo-patch", "golden", "llm/generate", "llm/weights", "ort", "patterns/reason",
+	own, err := filepath.Glob("*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := []string{"golden", "llm/generate", "llm/weights", "ort", "patterns/reason",
 		"rewrite", "rewrite/dims", "rewrite/inline", "rewrite/latentcache", "rewrite/precision", "rewrite/products",
 		"rewrite/prove",
 		"rewrite/quantize", "rewrite/quantized", "rewrite/registry", "rewrite/staticcache", "rewrite/streams",
-		"rewrite/target", "trace"} {
+		"rewrite/target", "trace"}
+	for _, file := range own {
+		folders = append(folders, "cmd/mojo-patch/"+filepath.ToSlash(filepath.Dir(file)))
+	}
+	for _, folder := range slices.Compact(folders) {
 		if err := addComments(comments, folder); err != nil {
 			t.Fatal(err)
 		}
@@ -180,9 +210,9 @@ func TestSchemas(t *testing.T) {
 	}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
-		names := strings.Fields(c.Annotations[schemasOf])
+		names := strings.Fields(c.Annotations[cli.SchemasOf])
 		if c.Flags().Lookup("json") != nil && len(names) == 0 {
-			t.Errorf("%s prints JSON without a schema: name it in jsonFlag", c.CommandPath())
+			t.Errorf("%s prints JSON without a schema: name it in JSONFlag", c.CommandPath())
 		}
 		for _, name := range names {
 			if schemaTypes[name] == nil {
@@ -193,7 +223,7 @@ func TestSchemas(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(newRoot(&app{}))
+	walk(newRoot(&cli.App{}))
 }
 
 // Environment variables of the scripts: the folder of the schemas, and the folder that records which schemas were
@@ -211,9 +241,9 @@ func checked() {
 		main()
 		return
 	}
-	cleanInterrupts(os.Exit)
+	cli.CleanInterrupts(os.Exit)
 	var out bytes.Buffer
-	code := run(args, io.MultiWriter(os.Stdout, &out), os.Stderr)
+	code := execute(args, io.MultiWriter(os.Stdout, &out), os.Stderr)
 	if out.Len() > 0 {
 		if err := conforms(args, folder, out.Bytes()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -224,7 +254,7 @@ func checked() {
 }
 
 func conforms(args []string, folder string, out []byte) error {
-	c, _, err := newRoot(&app{}).Find(args)
+	c, _, err := newRoot(&cli.App{}).Find(args)
 	if err != nil {
 		return err
 	}
@@ -233,7 +263,7 @@ func conforms(args []string, folder string, out []byte) error {
 		return fmt.Errorf("%q prints no JSON: %w", args, err)
 	}
 	var failures []string
-	for _, name := range strings.Fields(c.Annotations[schemasOf]) {
+	for _, name := range strings.Fields(c.Annotations[cli.SchemasOf]) {
 		schema, err := validator.NewCompiler().Compile(filepath.Join(folder, name+".json"))
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
@@ -43,19 +44,19 @@ func TestSensitivity(t *testing.T) {
 		code  int
 		said  string
 	}{
-		{near, nil, exitFailed, "FAILED"},
-		{near, []string{"--sensitivity"}, exitDone, "PASSED: within the model's own sensitivity"},
-		{far, []string{"--sensitivity"}, exitFailed, "beyond"},
-		{model, []string{"--sensitivity"}, exitDone, "changed by itself"},
+		{near, nil, cli.ExitFailed, "FAILED"},
+		{near, []string{"--sensitivity"}, cli.ExitDone, "PASSED: within the model's own sensitivity"},
+		{far, []string{"--sensitivity"}, cli.ExitFailed, "beyond"},
+		{model, []string{"--sensitivity"}, cli.ExitDone, "changed by itself"},
 	} {
 		var said bytes.Buffer
 		args := append([]string{"diff", model, test.other, "--evaluator"}, test.flags...)
-		if code := run(args, io.Discard, &said); code != test.code || !strings.Contains(said.String(), test.said) {
+		if code := execute(args, io.Discard, &said); code != test.code || !strings.Contains(said.String(), test.said) {
 			t.Errorf("%v exits with %d:\n%s", args, code, &said)
 		}
 	}
 	var said bytes.Buffer
-	run([]string{"match", model}, io.Discard, &said)
+	execute([]string{"match", model}, io.Discard, &said)
 	if !strings.Contains(said.String(), "rounded to 8 bits by 1 node") {
 		t.Errorf("match says\n%s", &said)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 )
@@ -32,9 +33,9 @@ func TestOwnFunctionIsNotShadowed(t *testing.T) {
 	for flags, refused := range map[string]bool{"": true, "--kernels on": true, "--kernels off": false,
 		"--evaluator": false} {
 		var stdout, stderr strings.Builder
-		code := run(strings.Fields("run "+path+" --dim n=2 "+flags), &stdout, &stderr)
+		code := execute(strings.Fields("run "+path+" --dim n=2 "+flags), &stdout, &stderr)
 		if is := strings.Contains(stderr.String(), "calls the function mojo.RMSNorm"); is != refused ||
-			(code == exitDone) == refused {
+			(code == cli.ExitDone) == refused {
 			t.Errorf("run %s: %d\n%s", flags, code, stderr.String())
 		}
 	}

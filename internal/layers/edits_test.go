@@ -32,8 +32,8 @@ var builders = map[string]string{
 
 // tried are files of other packages that build models beside the user's, to run parts of it.
 var tried = map[string]string{
-	"cmd/mojo-patch/kernelcheck.go":   "a fused op, to run its kernel",
-	"cmd/mojo-patch/kerneltry.go":     "the same, for its definition",
+	"cmd/mojo-patch/prober/prober.go": "a fused op, to run its kernel",
+	"cmd/mojo-patch/prober/try.go":    "the same, for its definition",
 	"llm/generate/chooser.go":         "the choice of tokens",
 	"rewrite/quantized/check.go":      "the first rows of a weight",
 	"rewrite/quantized/half_check.go": "the first outputs of a weight",

@@ -23,6 +23,7 @@ type room struct {
 // rooms lists the module from the bottom up: a room may only use rooms before it.
 var rooms = []room{
 	{"internal/atomicfile", []string{}},
+	{"internal/child", []string{}},
 	{"internal/cputime", []string{}},
 	{"internal/delta", []string{}},
 	{"internal/english", []string{}},
@@ -112,6 +113,24 @@ var rooms = []room{
 		"onnx/roles", "ort", "rewrite", "rewrite/edit", "rewrite/quantized", "rewrite/streams"}},
 	{"tune", []string{"fused", "golden", "internal/atomicfile", "internal/blocks", "onnx", "ort", "reference/infer"}},
 	{"bench", nil},
+	{"cmd/mojo-patch/cli", []string{"fused", "golden", "internal/atomicfile", "internal/english", "internal/progress",
+		"onnx", "ort", "reference/infer", "rewrite/registry", "rewrite/runson"}},
+	{"cmd/mojo-patch/compare", []string{"cmd/mojo-patch/cli", "golden", "internal/english", "onnx", "trace"}},
+	{"cmd/mojo-patch/session", []string{"cmd/mojo-patch/cli", "fused", "internal/english", "onnx", "ort", "reference",
+		"rewrite/edit", "rewrite/pass", "rewrite/registry", "trace"}},
+	{"cmd/mojo-patch/prober", []string{"cmd/mojo-patch/cli", "cmd/mojo-patch/session", "fused", "onnx", "ort",
+		"reference", "rewrite/prove", "rewrite/registry", "rewrite/sites"}},
+	{"cmd/mojo-patch/feeds", []string{"cmd/mojo-patch/cli", "cmd/mojo-patch/session", "golden", "llm", "onnx",
+		"onnx/roles", "rewrite/dims"}},
+	{"cmd/mojo-patch/precision", []string{"cmd/mojo-patch/cli", "cmd/mojo-patch/feeds", "internal/atomicfile", "onnx",
+		"rewrite", "rewrite/products", "rewrite/streams"}},
+	{"cmd/mojo-patch/parts", []string{"cmd/mojo-patch/cli", "cmd/mojo-patch/feeds", "cmd/mojo-patch/session",
+		"golden", "internal/atomicfile", "internal/regular", "onnx", "patterns", "rewrite", "rewrite/cut"}},
+	{"cmd/mojo-patch/prompts", []string{"internal/regular", "llm"}},
+	{"cmd/mojo-patch/planning", []string{"cmd/mojo-patch/cli", "cmd/mojo-patch/precision", "cmd/mojo-patch/prober",
+		"cmd/mojo-patch/session", "docs/schemas", "fused", "golden", "internal/atomicfile", "internal/english",
+		"onnx", "ort", "page", "patterns", "rewrite", "rewrite/edit", "rewrite/inline", "rewrite/registry",
+		"rewrite/runson", "rewrite/staticcache", "rewrite/target"}},
 	{"cmd", nil},
 }
 
@@ -159,6 +178,27 @@ func TestRooms(t *testing.T) {
 		if !seen[i] {
 			t.Errorf("room %s holds no package", r.path)
 		}
+	}
+}
+
+// TestCommandsAreApart demands that no command imports another; the exception is golden, which records by run.
+func TestCommandsAreApart(t *testing.T) {
+	const program = "cmd/mojo-patch"
+	commands := 0
+	for file, paths := range importsBelow(t, filepath.Join("..", "..")) {
+		folder := filepath.ToSlash(filepath.Dir(file))
+		for _, path := range paths {
+			if roomOf(path) < 0 || rooms[roomOf(path)].path != "cmd" {
+				continue
+			}
+			commands++
+			if folder != program && (folder != program+"/golden" || path != program+"/run") {
+				t.Errorf("%s imports the command %s: move what they share below both", file, path)
+			}
+		}
+	}
+	if commands < 20 {
+		t.Errorf("%d commands: the files were not found", commands)
 	}
 }
 
