@@ -21,6 +21,7 @@ const (
 	MoEName             = "MoE"
 	AttentionName       = "Attention"
 	LatentAttentionName = "LatentAttention"
+	PagedAttentionName  = "PagedAttention"
 	AddLayerNormName    = "AddLayerNorm"
 	BiasGELUName        = "BiasGELU"
 	LinearAttentionName = "LinearAttention"
@@ -177,6 +178,20 @@ const (
 	LatentAttentionKeyValid
 	LatentAttentionPast
 	LatentAttentionPastLength
+)
+
+// The inputs of PagedAttention, in order.
+const (
+	PagedAttentionQ = iota
+	PagedAttentionK
+	PagedAttentionV
+	PagedAttentionKeyCache
+	PagedAttentionValueCache
+	PagedAttentionCumulativeSequenceLength
+	PagedAttentionPastSeqlens
+	PagedAttentionBlockTable
+	PagedAttentionSlotMapping
+	PagedAttentionSink
 )
 
 // The inputs of AddLayerNorm, in order.
@@ -539,6 +554,33 @@ func (a *LatentAttention) fields() []field {
 	return []field{
 		{"scale", &a.Scale}, {"causal", &a.Causal}, {"empty", &a.Empty}, {"q_layout", &a.QLayout},
 		{"y_layout", &a.YLayout}, {"w_layout", &a.WLayout},
+	}
+}
+
+// PagedAttention has the attributes of the op PagedAttention.
+type PagedAttention struct {
+	// Scale: factor of the scores
+	Scale float32
+	// Causal: 1: no token sees a later key
+	Causal bool
+	// Window: number of keys that a query sees, up to and including its own; 0: all
+	Window int64
+	// Softcap: bound of the scores; 0: no bound
+	Softcap float32
+	// HeadOrder: which heads of queries share a head of keys: G consecutive heads, or every Hk-th head
+	HeadOrder string
+}
+
+// OpType returns the name of the op.
+func (PagedAttention) OpType() string { return "PagedAttention" }
+
+// Attributes returns the attributes in the order of the declaration.
+func (a PagedAttention) Attributes() []*onnx.Attribute { return write(a.fields()) }
+
+func (a *PagedAttention) fields() []field {
+	return []field{
+		{"scale", &a.Scale}, {"causal", &a.Causal}, {"window", &a.Window}, {"softcap", &a.Softcap},
+		{"head_order", &a.HeadOrder},
 	}
 }
 

@@ -4,8 +4,8 @@ import "slices"
 
 // ops is the catalogue, in the order of the documentation.
 var ops = []*Op{rmsNorm, addRMSNorm, gatedRMSNorm, normQuantize, glu, rotaryEmbedding, normRotary, topKRouter, moe,
-	attention, latentAttention, addLayerNorm, biasGELU, linearAttention, causalConv, linear, halfLinear, embedding,
-	qmoe}
+	attention, latentAttention, pagedAttention, addLayerNorm, biasGELU, linearAttention, causalConv, linear, halfLinear,
+	embedding, qmoe}
 
 // Ops lists the fused ops in the order of the documentation.
 func Ops() []*Op { return slices.Clone(ops) }

@@ -22,6 +22,7 @@ var typed = map[string]func([]*onnx.Attribute) Typed{
 	"MoE":             func(a []*onnx.Attribute) Typed { return Read[MoE](a) },
 	"Attention":       func(a []*onnx.Attribute) Typed { return Read[Attention](a) },
 	"LatentAttention": func(a []*onnx.Attribute) Typed { return Read[LatentAttention](a) },
+	"PagedAttention":  func(a []*onnx.Attribute) Typed { return Read[PagedAttention](a) },
 	"NormQuantize":    func(a []*onnx.Attribute) Typed { return Read[NormQuantize](a) },
 	"LinearAttention": func(a []*onnx.Attribute) Typed { return Read[LinearAttention](a) },
 	"CausalConv":      func(a []*onnx.Attribute) Typed { return Read[CausalConv](a) },

@@ -37,7 +37,7 @@ type Variable struct {
 
 // literals are the types that a signature may name directly.
 var literals = map[string]onnx.DataType{onnx.Float.String(): onnx.Float, onnx.Float16.String(): onnx.Float16,
-	onnx.Int64.String(): onnx.Int64, onnx.Uint8.String(): onnx.Uint8}
+	onnx.Int32.String(): onnx.Int32, onnx.Int64.String(): onnx.Int64, onnx.Uint8.String(): onnx.Uint8}
 
 // independent lists all combinations of kernel types for the variables; the last one varies fastest.
 func independent(variables ...string) []Combination {

@@ -71,6 +71,9 @@ func (o *Op) wideForms() []Form {
 	case LatentAttentionName:
 		list = append(list, form([][]int64{{1, wideHeads, 2, 32 + 64}, {1, 2, 512}, {1, 1, 2, 64},
 			{512, wideHeads * (32 + 32)}, nil, {1, 1, 20, 512 + 64}}, attr("causal", 1)))
+	case PagedAttentionName:
+		list = append(list, form([][]int64{{2, wideHeads, 128}, {2, 8, 128}, {2, 8, 128}, {5, 16, 8, 128},
+			{5, 16, 8, 128}, {3}, {2}, {2, 2}}, attr("causal", 1)))
 	case LinearAttentionName:
 		list = append(list, form([][]int64{{1, 2, 2 * 256}, {1, 2, 256}, {1, 2, 2 * 256}, {1, 2, 256, 256}, {1, 2, 2},
 			{1, 2, 2}}))

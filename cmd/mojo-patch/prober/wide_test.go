@@ -19,6 +19,9 @@ func TestKernelsAtRealWidths(t *testing.T) {
 	}
 	defer p.Close()
 	for _, op := range fused.Ops() {
+		if len(op.Devices) == 0 {
+			continue // no kernel
+		}
 		tried := 0
 		for _, types := range op.Types {
 			if testing.Short() && types.Types["T"] != onnx.Float {

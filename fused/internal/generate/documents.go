@@ -13,8 +13,8 @@ import (
 var kinds = map[onnx.AttributeType]string{onnx.AttrInt: "int", onnx.AttrFloat: "float", onnx.AttrString: "string"}
 
 // short has short names of the element types, for tables.
-var short = map[onnx.DataType]string{onnx.Float: "f32", onnx.Float16: "f16", onnx.BFloat16: "bf16", onnx.Int64: "int64",
-	onnx.Int8: "int8", onnx.Uint8: "uint8", onnx.Float8E4M3FN: "e4m3"}
+var short = map[onnx.DataType]string{onnx.Float: "f32", onnx.Float16: "f16", onnx.BFloat16: "bf16", onnx.Int32: "int32",
+	onnx.Int64: "int64", onnx.Int8: "int8", onnx.Uint8: "uint8", onnx.Float8E4M3FN: "e4m3"}
 
 // signature lists parameters, each with its type after the separator. optional marks optional parameters.
 func signature(list []fused.Param, separator, optional string) string {

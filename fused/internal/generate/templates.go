@@ -154,7 +154,7 @@ func camel(name string) string {
 }
 
 var constantOf = map[onnx.DataType]string{onnx.Float: "kF32", onnx.Float16: "kF16", onnx.BFloat16: "kBF16",
-	onnx.Int64: "kI64", onnx.Int8: "kI8", onnx.Uint8: "kU8", onnx.Float8E4M3FN: "kF8"}
+	onnx.Int32: "kI32", onnx.Int64: "kI64", onnx.Int8: "kI8", onnx.Uint8: "kU8", onnx.Float8E4M3FN: "kF8"}
 
 // shape formats a shape as [2,3], or as "-" if the input is left out.
 func shape(dims []int64) string {

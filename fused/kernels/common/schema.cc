@@ -667,6 +667,73 @@ const OpDef kLatentAttention = {
   kLatentAttentionRelations, 6,
 };
 
+#define TYPES(T) {T, T, T, T, T, kI32, kI32, kI32, kI32, kF32}, {T, T, T}
+static constexpr TypeCombo kPagedAttentionTypes[] = {
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
+};
+#undef TYPES
+
+static constexpr AttributeDef kPagedAttentionAttributes[] = {
+  {"scale", Type::kFloat, {}, 0, false, offsetof(PagedAttentionAttributes, scale), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"causal", Type::kInt, {}, 0, true, offsetof(PagedAttentionAttributes, causal), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"window", Type::kInt, {}, 0, false, offsetof(PagedAttentionAttributes, window), {0, 0x1p63, 1, {}, 0, "a number of at least 0"}},
+  {"softcap", Type::kFloat, {}, 0, false, offsetof(PagedAttentionAttributes, softcap), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"head_order", Type::kString, {"blocked", "cyclic"}, 2, true, offsetof(PagedAttentionAttributes, cyclic), {}},
+};
+
+static constexpr SizeDef kPagedAttentionSizeDefs[] = {
+  {"S", 's', 263}, {"H", 's', 513}, {"D", 's', 11}, {"Hk", 's', 30}, {"Dv", 's', 20}, {"N", 's', 24}, {"M", 's', 24}, {"B", 's', 192}, {"C", 's', 128}, {"1", 'n', 1}, {"B+1", '+', 0, 7, 9}
+};
+
+static constexpr DimDef kPagedAttentionDims[] = {
+  {0}, {1}, {2},
+  {0}, {3}, {2},
+  {0}, {3}, {4},
+  {5}, {6}, {3}, {2},
+  {5}, {6}, {3}, {4},
+  {10},
+  {7},
+  {7}, {8},
+  {0},
+  {1},
+  {0}, {1}, {4},
+};
+
+static constexpr ShapeDef kPagedAttentionShapes[] = {
+  {-1, 1, {{kPagedAttentionDims + 0, 3, -1}}},
+  {-1, 1, {{kPagedAttentionDims + 3, 3, -1}}},
+  {-1, 1, {{kPagedAttentionDims + 6, 3, -1}}},
+  {-1, 1, {{kPagedAttentionDims + 9, 4, -1}}},
+  {-1, 1, {{kPagedAttentionDims + 13, 4, -1}}},
+  {-1, 1, {{kPagedAttentionDims + 17, 1, -1}}},
+  {-1, 1, {{kPagedAttentionDims + 18, 1, -1}}},
+  {-1, 1, {{kPagedAttentionDims + 19, 2, -1}}},
+  {-1, 1, {{kPagedAttentionDims + 21, 1, -1}}},
+  {-1, 1, {{kPagedAttentionDims + 22, 1, -1}}},
+  {-1, 1, {{kPagedAttentionDims + 23, 3, -1}}},
+  {-1, 1, {{kPagedAttentionDims + 9, 4, -1}}},
+  {-1, 1, {{kPagedAttentionDims + 13, 4, -1}}},
+};
+
+static constexpr RelationDef kPagedAttentionRelations[] = {
+  {'d', 3, 1, -1, 0, false, "Hk divides H", "heads of k that divide those of q"},
+};
+
+const OpDef kPagedAttention = {
+  "PagedAttention",
+  {"q", "k", "v", "key_cache", "value_cache", "cumulative_sequence_length", "past_seqlens", "block_table", "slot_mapping", "sink"}, 10, 8,
+  {"Y", "key_cache_out", "value_cache_out"}, 3, 3,
+  kPagedAttentionTypes, 3,
+  kPagedAttentionAttributes, 5,
+  nullptr, 0,
+  sizeof(PagedAttentionAttributes),
+  kPagedAttentionSizeDefs, 9,
+  kPagedAttentionShapes, kPagedAttentionShapes + 10,
+  kPagedAttentionRelations, 1,
+};
+
 #define TYPES(T, S) {T, T, S, S, T}, {S, T}
 static constexpr TypeCombo kAddLayerNormTypes[] = {
   {TYPES(kF32, kF32)},

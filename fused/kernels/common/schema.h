@@ -116,6 +116,11 @@ extern const OpDef kLatentAttention;
 enum LatentAttentionInput { kLatentAttentionQ, kLatentAttentionC, kLatentAttentionKPe, kLatentAttentionW, kLatentAttentionKeyValid, kLatentAttentionPast, kLatentAttentionPastLength };
 using LatentAttentionCall = CallOf<kLatentAttention, LatentAttentionAttributes, LatentAttentionSizes>;
 
+// PagedAttention(q:T, k:T, v:T, key_cache:T, value_cache:T, cumulative_sequence_length:int32, past_seqlens:int32, block_table:int32, slot_mapping:int32 optional, sink:float32 optional) -> Y:T, key_cache_out:T, value_cache_out:T
+extern const OpDef kPagedAttention;
+enum PagedAttentionInput { kPagedAttentionQ, kPagedAttentionK, kPagedAttentionV, kPagedAttentionKeyCache, kPagedAttentionValueCache, kPagedAttentionCumulativeSequenceLength, kPagedAttentionPastSeqlens, kPagedAttentionBlockTable, kPagedAttentionSlotMapping, kPagedAttentionSink };
+using PagedAttentionCall = CallOf<kPagedAttention, PagedAttentionAttributes, PagedAttentionSizes>;
+
 // AddLayerNorm(X:T, residual:T, scale:S, bias:S, X_bias:T optional) -> Y:S, sum:T optional
 extern const OpDef kAddLayerNorm;
 enum AddLayerNormInput { kAddLayerNormX, kAddLayerNormResidual, kAddLayerNormScale, kAddLayerNormBias, kAddLayerNormXBias };

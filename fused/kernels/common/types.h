@@ -80,6 +80,14 @@ struct AttentionAttributes {
   bool y_by_token = false;  // y_layout is bsnh
 };
 
+struct PagedAttentionAttributes {
+  float scale = 0;
+  bool causal = false;
+  int64_t window = 0;
+  float softcap = 0;
+  bool cyclic = false;  // head_order is cyclic
+};
+
 struct AddLayerNormAttributes {
   float epsilon = 0;
 };
@@ -194,6 +202,10 @@ struct AttentionSizes {
 
 struct LatentAttentionSizes {
   size_t B, H, S, F, N, C, R, O, P, L, T;
+};
+
+struct PagedAttentionSizes {
+  size_t S, H, D, Hk, Dv, N, M, B, C;
 };
 
 struct AddLayerNormSizes {

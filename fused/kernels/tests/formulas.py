@@ -2,9 +2,10 @@
 import ml_dtypes
 import numpy as np
 
-F32, F16, BF16, I64, I8, U8, F8 = "float32", "float16", "bfloat16", "int64", "int8", "uint8", "float8e4m3fn"
-NUMPY_TYPE = {F32: np.float32, F16: np.float16, BF16: ml_dtypes.bfloat16, I64: np.int64, I8: np.int8, U8: np.uint8,
-              F8: ml_dtypes.float8_e4m3fn}
+F32, F16, BF16, F8 = "float32", "float16", "bfloat16", "float8e4m3fn"
+I64, I32, I8, U8 = "int64", "int32", "int8", "uint8"
+NUMPY_TYPE = {F32: np.float32, F16: np.float16, BF16: ml_dtypes.bfloat16, F8: ml_dtypes.float8_e4m3fn, I64: np.int64,
+              I32: np.int32, I8: np.int8, U8: np.uint8}
 EPSILON = {F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}
 
 
@@ -289,6 +290,44 @@ def latent_attention(q, c, k_pe, w, key_valid, past, past_length, dtype, scale, 
     return [y, rounded(latents if past is None else np.concatenate([past, latents], 2), dtype)]
 
 
+def paged_attention(q, k, v, key_cache, value_cache, cumulative_sequence_length, past_seqlens, block_table,
+                    slot_mapping, sink, dtype, causal, **attributes):
+    """PagedAttention, in float64: Attention of each sequence alone, with its keys taken out of the pool."""
+    keys, values, cum = np.array(key_cache), np.array(value_cache), cumulative_sequence_length.astype(int)
+    block, table, past = keys.shape[1], block_table.astype(int), past_seqlens.astype(int)
+    place = lambda b, j: (table[b, j // block], j % block)
+    for b, t in ((b, t) for b in range(len(past)) for t in range(cum[b], cum[b + 1])):
+        at = place(b, past[b] + t - cum[b])
+        if slot_mapping is not None:
+            at = divmod(int(slot_mapping[t]), block)
+        if at[0] >= 0:
+            keys[at], values[at] = k[t], v[t]
+    y = np.zeros((*q.shape[:2], v.shape[2]))
+    for b in range(len(past)):
+        new, n = slice(cum[b], cum[b + 1]), past[b] + cum[b + 1] - cum[b]
+        rows = [np.array([pool[place(b, j)] for j in range(n)]).reshape(1, n, *pool.shape[2:])
+                for pool in (keys, values)]
+        y[new] = attention(q[None, new], *rows, None, None, None, None, None, sink, F32, causal=causal, empty="zero",
+                           q_layout="bsnh", k_layout="bsnh", v_layout="bsnh", y_layout="bsnh", **attributes)[0][0]
+    return [rounded(y, dtype), rounded(keys, dtype), rounded(values, dtype)]
+
+
+def paged_inputs(rng, shapes):
+    """The integer inputs of PagedAttention: sequences of unequal lengths in blocks in any order, of which some have no
+    token. Blocks after the last token of a sequence are -1.
+    """
+    (tokens, *_), (pool, block, *_), (batch, most) = shapes[0], shapes[3], shapes[7]
+    cum = np.concatenate([[0], np.sort(rng.integers(0, tokens + 1, batch - 1)), [tokens]])
+    room = most * block - np.diff(cum)
+    past = rng.integers(0, room + 1)
+    table = rng.permutation(pool)[:batch * most].reshape(batch, most)
+    used = -(-(past + np.diff(cum)) // block)
+    owner = np.searchsorted(cum[1:], np.arange(tokens), "right")
+    at = past[owner] + np.arange(tokens) - cum[owner]
+    slots = np.where(np.arange(tokens) % 3 == 1, -1, table[owner, at // block] * block + at % block)
+    return [cum, past, np.where(np.arange(most) < used[:, None], table, -1), slots]
+
+
 def linear_attention(q, k, v, past, decay, beta, dtype, q_heads, k_heads, v_heads, scale, l2_norm, epsilon):
     """LinearAttention, in float64, token by token."""
     batch, tokens, _ = q.shape
@@ -470,5 +509,6 @@ FORMULAS = {
     "Embedding": Formula(lambda types, *inputs, **a: [embedding(*inputs, **a)], units=0),
     "QMoE": Formula(lambda types, *inputs, **a: [rounded(qmoe_parts(*inputs, **a)[0], types[0])], units=16,
                     slack=lambda *inputs, **a: qmoe_parts(*inputs, **a)[1]),
+    "PagedAttention": Formula(lambda types, *inputs, **a: paged_attention(*inputs, types[0], **a), units=8),
     "LatentAttention": Formula(lambda types, *inputs, **a: latent_attention(*inputs, types[0], **a), units=8),
 }
