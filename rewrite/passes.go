@@ -14,6 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/dims"
 	"github.com/mojo-patch/mojo-patch/rewrite/heads"
 	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
+	"github.com/mojo-patch/mojo-patch/rewrite/pagedcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/precision"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
@@ -62,7 +63,7 @@ var rewriting = []step{
 	{"ops for CANN", (*Plan).avoidCANN},
 	{"weights of other tools as they were", (*Plan).restoreFloats},
 	{"latent caches", (*Plan).keepLatents},
-	{"static caches", (*Plan).keepCaches},
+	{"static and paged caches", (*Plan).keepCaches},
 	{"own products", (*Plan).ownProducts},
 	{"products with weights of 16 bits", (*Plan).halfProducts},
 	{"merged products", (*Plan).mergeProducts},
@@ -221,8 +222,11 @@ func (p *Plan) prepareTarget() error {
 }
 
 func (p *Plan) takeMerged() (err error) {
-	if p.request.StaticCache != nil {
+	if p.request.StaticCache != nil || p.request.PagedCache != 0 {
 		if p.merged, err = staticcache.TakeMerged(p.run); err != nil {
+			if p.request.PagedCache != 0 {
+				err = fmt.Errorf("the cache cannot be paged: %w", err)
+			}
 			err = &StepError{"cache", err}
 		}
 	}
@@ -304,6 +308,9 @@ func (p *Plan) keepLatents() (err error) {
 }
 
 func (p *Plan) keepCaches() (err error) {
+	if p.request.PagedCache != 0 {
+		return p.pageCaches()
+	}
 	if p.request.StaticCache == nil {
 		return nil
 	}
@@ -312,6 +319,21 @@ func (p *Plan) keepCaches() (err error) {
 	}
 	p.Report.Changed = true
 	return nil
+}
+
+// pageCaches makes caches buffers with a length for each sequence, and the buffers pools.
+func (p *Plan) pageCaches() error {
+	change, failed := pagedcache.Before(p.run, p.request.PagedCache)
+	buffers, err := staticcache.Apply(p.run, staticcache.Options{RowLengths: true}, p.merged)
+	if err != nil {
+		return fmt.Errorf("the cache cannot be paged: %w", err)
+	}
+	if failed != nil {
+		return failed
+	}
+	p.Report.Changed = true
+	p.Report.Paged, err = change.Apply(pagedcache.Buffers{Positions: buffers.Counted, Merged: p.merged})
+	return err
 }
 
 func (p *Plan) mergeProducts() error {

@@ -14,6 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/dims"
 	"github.com/mojo-patch/mojo-patch/rewrite/inline"
 	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
+	"github.com/mojo-patch/mojo-patch/rewrite/pagedcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/precision"
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
@@ -64,6 +65,7 @@ type Report struct {
 	Inlined    *inline.Report            `json:"inlined,omitempty"`     // absent if no function was inlined
 	Logits     string                    `json:"logits,omitempty"`      // LogitsLast or LogitsWereLast
 	Latent     *latentcache.LatentReport `json:"latent,omitempty"`      // absent if caches hold no latents
+	Paged      *pagedcache.Report        `json:"paged,omitempty"`       // absent if caches are not pools
 	Cache      *staticcache.CacheReport  `json:"cache,omitempty"`       // absent if caches are unchanged
 	Merged     *products.MergeReport     `json:"merged,omitempty"`      // absent if no merge was requested
 	// absent unless a target received products with quantized weights

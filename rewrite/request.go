@@ -140,6 +140,9 @@ type Request struct {
 
 	// StaticCache makes attention write keys and values into buffers (staticcache.Apply); nil keeps caches as they are.
 	StaticCache *staticcache.Options
+	// PagedCache is the number of tokens of a block of the pools that caches become (pagedcache.Before); 0 keeps caches
+	// as they are. StaticCache must be nil.
+	PagedCache int64
 	// LatentCache makes latent attention keep latents in its cache (latentcache.Apply).
 	LatentCache bool
 	// Merge merges products that read one value (products.Apply).

@@ -112,6 +112,9 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	if r.Latent != nil {
 		fmt.Fprintf(&b, "%-18s %s\n", "cache", r.Latent.Text())
 	}
+	if r.Paged != nil {
+		fmt.Fprintf(&b, "%-18s %s\n", "cache", r.Paged.Text())
+	}
 	if r.Cache != nil {
 		fmt.Fprintf(&b, "%-18s %s\n", "cache", r.Cache.Text())
 	}

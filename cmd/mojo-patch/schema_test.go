@@ -176,10 +176,9 @@ func TestSchemas(t *testing.T) {
 		t.Fatal(err)
 	}
 	folders := []string{"golden", "llm/generate", "llm/weights", "ort", "patterns/reason",
-		"rewrite", "rewrite/dims", "rewrite/inline", "rewrite/latentcache", "rewrite/precision", "rewrite/products",
-		"rewrite/prove",
-		"rewrite/quantize", "rewrite/quantized", "rewrite/registry", "rewrite/staticcache", "rewrite/streams",
-		"rewrite/target", "trace"}
+		"rewrite", "rewrite/dims", "rewrite/inline", "rewrite/latentcache", "rewrite/pagedcache", "rewrite/precision",
+		"rewrite/products", "rewrite/prove", "rewrite/quantize", "rewrite/quantized", "rewrite/registry",
+		"rewrite/staticcache", "rewrite/streams", "rewrite/target", "trace"}
 	for _, file := range own {
 		folders = append(folders, "cmd/mojo-patch/"+filepath.ToSlash(filepath.Dir(file)))
 	}

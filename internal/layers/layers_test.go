@@ -79,6 +79,8 @@ var rooms = []room{
 		"rewrite/prove"}},
 	{"rewrite/latentcache", []string{"fused", "internal/english", "onnx", "patterns", "reference", "reference/infer",
 		"rewrite/convert", "rewrite/edit", "rewrite/pass", "rewrite/prove"}},
+	{"rewrite/pagedcache", []string{"fused", "internal/english", "onnx", "onnx/roles", "patterns", "reference",
+		"reference/infer", "rewrite/edit", "rewrite/pass", "rewrite/prove"}},
 	{"rewrite/staticcache", []string{"fused", "internal/english", "onnx", "onnx/roles", "patterns", "patterns/reason",
 		"reference", "reference/infer", "rewrite/edit", "rewrite/pass", "rewrite/prove"}},
 	{"rewrite/precision", []string{"golden", "internal/english", "onnx", "reference", "rewrite/convert", "rewrite/pass",
@@ -93,7 +95,8 @@ var rooms = []room{
 	{"rewrite", []string{
 		"fused", "golden", "internal/atomicfile", "internal/blocks", "internal/english", "internal/regular", "onnx",
 		"onnx/roles", "patterns", "patterns/reason", "reference", "reference/infer", "rewrite/convert", "rewrite/dims",
-		"rewrite/edit", "rewrite/heads", "rewrite/inline", "rewrite/latentcache", "rewrite/pass", "rewrite/precision",
+		"rewrite/edit", "rewrite/heads", "rewrite/inline", "rewrite/latentcache", "rewrite/pagedcache", "rewrite/pass",
+		"rewrite/precision",
 		"rewrite/products",
 		"rewrite/prove",
 		"rewrite/quantized", "rewrite/registry", "rewrite/runson", "rewrite/sites", "rewrite/staticcache",

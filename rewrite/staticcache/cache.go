@@ -62,6 +62,9 @@ type CacheReport struct {
 	Readers       []string           `json:"readers,omitempty"`   // readers of lengths, corrected to the tokens
 	Merged        string             `json:"merged,omitempty"`    // an If reduced to its branch with a past
 	Check         *prove.CheckReport `json:"check,omitempty"`
+
+	// Counted are the values [batch, tokens] with the position of each new token, if each sequence has its own length.
+	Counted []*onnx.Value `json:"-"`
 }
 
 // Text returns the report in one line.
@@ -109,7 +112,7 @@ func newChange(run *pass.Run, o Options, merged string) *cacheChange {
 
 func (c *cacheChange) report() *CacheReport {
 	r := &CacheReport{Form: Form, Length: c.options.Length, Check: c.checked, Rows: c.options.RowLengths,
-		Merged: c.merged}
+		Merged: c.merged, Counted: c.rowPositions}
 	for _, v := range c.cuts {
 		r.Positions = append(r.Positions, v.Name)
 	}
@@ -155,7 +158,9 @@ type cacheChange struct {
 	nodes  []*onnx.Node // added nodes
 	length *onnx.Value  // of the past
 	rows   *onnx.Value  // positions of each sequence; nil if none are computed
-	all    *onnx.Value  // the number of all tokens; nil until needed
+	// rowPositions are rows, and the numbers of valid tokens before the new ones.
+	rowPositions []*onnx.Value
+	all          *onnx.Value // the number of all tokens; nil until needed
 }
 
 // cacheSite is an attention node with its caches: keys, then values; or latents.

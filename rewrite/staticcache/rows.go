@@ -300,6 +300,7 @@ func (c *cacheChange) tokensBefore() *onnx.Value {
 	c.edit.SetAttr(sum.Producer, onnx.IntAttr("exclusive", 1))
 	x := c.compute(g, "GatherElements", g.NewValue("tokens_before"), sum, c.rows)
 	c.edit.SetAttr(x.Producer, onnx.IntAttr("axis", 1))
+	c.rowPositions = append(c.rowPositions, x)
 	return x
 }
 
@@ -325,6 +326,7 @@ func (c *cacheChange) countRows() error {
 	first := c.compute(g, "Unsqueeze", g.NewValue("first_position"), c.length,
 		c.edit.AddInitializer(g, onnx.NewInt64s("axis", []int64{1})))
 	c.rows = c.compute(g, "Add", g.NewValue("row_positions"), first, steps)
+	c.rowPositions = append(c.rowPositions, c.rows)
 	for _, v := range c.cuts {
 		rank, _ := c.patched.Rank(v)
 		x := c.rows

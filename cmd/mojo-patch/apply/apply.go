@@ -15,6 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/pagedcache"
 	"github.com/spf13/cobra"
 )
 
@@ -60,6 +61,11 @@ instead of a copy that grows (docs/generate.md). If a cache of the model cannot 
 apply fails. With --past-length too, the number of cached tokens is an input, and no shape changes
 between steps. With --past-length=rows each sequence of a batch has a separate number and needs no
 padding before it.
+
+With --cache paged, a server can run many sequences in one step without padding: their tokens are
+packed, and keys and values are in blocks of pools that all sequences share (docs/serving.md). With
+--last-logits too, the model returns a row of logits for each sequence instead of each token. A model
+in which anything besides attention looks along the sequence or the batch is refused.
 
 With --mla-cache, latent attention as in DeepSeek caches latents, from which it computes the keys and
 values of all heads: the two caches of a layer become one, with the name of the keys' cache
@@ -169,7 +175,8 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 		"with --free: assume that masks folded into tables continue as they begin, although the mask of a longer "+
 			"window looks the same")
 	fl.StringVar(&f.Cache, "cache", "",
-		"static: keep keys and values in buffers that grow; static=M: in buffers of M tokens (default: as exported)")
+		"static: keep keys and values in buffers that grow; static=M: in buffers of M tokens; paged, paged=N: in "+
+			"blocks of 256 or N tokens that sequences share (default: as exported)")
 	fl.StringVar(&f.PastLength, "past-length", "",
 		"with --cache static: read the number of cached tokens from an input past_length instead of the length "+
 			"of the mask; =rows: one number for each sequence")
@@ -221,6 +228,9 @@ func (f *options) check() error {
 	}
 	if f.PastLength != "" && f.Cache == "" {
 		return fmt.Errorf("--past-length requires --cache static")
+	}
+	if f.Golden != "" && strings.HasPrefix(f.Cache, pagedcache.Form) {
+		return fmt.Errorf("--golden cannot be combined with --cache %s: recorded cases have no blocks", pagedcache.Form)
 	}
 	if f.Cache != "" && f.dryRun {
 		return fmt.Errorf("--cache cannot be combined with --dry-run, which writes no model")
@@ -387,7 +397,7 @@ func (f *options) report(a *cli.App, r *rewrite.Report, written bool) error {
 		a.Say("wrote %s: %d nodes, before %d%s", r.Output.Path, r.Output.Nodes, r.Input.Nodes, weights)
 		f.sayData(a)
 		// bench runs all models on the inputs of the first one, which do not fit a model with a new cache.
-		if !a.JSON && r.Target == "" && r.Cache == nil && r.Latent == nil && r.Blocks() > 0 {
+		if !a.JSON && r.Target == "" && r.Cache == nil && r.Paged == nil && r.Latent == nil && r.Blocks() > 0 {
 			a.Say("to compare their speed: mojo-patch bench %s %s", r.Input.Path, r.Output.Path)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/page"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/pagedcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/runson"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
@@ -202,7 +203,15 @@ func (f *PlanFlags) Begin(a *cli.App) (*Plan, error) {
 	if f.Merge {
 		request.Merge = rewrite.MergeAll
 	}
-	if f.Cache != "" {
+	if form, _, _ := strings.Cut(f.Cache, "="); form == pagedcache.Form {
+		if f.PastLength != "" {
+			return nil, errors.New("--past-length requires --cache static: with --cache paged, each sequence has a " +
+				"length")
+		}
+		if request.PagedCache, err = pagedcache.Parse(f.Cache); err != nil {
+			return nil, fmt.Errorf("--cache %w", err)
+		}
+	} else if f.Cache != "" {
 		length, err := staticcache.Parse(f.Cache)
 		if err != nil {
 			return nil, fmt.Errorf("--cache %w", err)

@@ -69,7 +69,7 @@ class ApplyOptions(TypedDict, total=False):
         free: dimensions of inputs whose sizes at export are baked, such as ["batch", "sequence"]
         extend_masks: with free, assume that folded masks continue as they begin
         last_logits: compute the logits of the last position only
-        cache: "static", or "static=M" for buffers of M tokens
+        cache: "static", "static=M" for buffers of M tokens, or "paged", "paged=N" for pools of blocks of N tokens
         past_length: True: the number of cached tokens is an input; "rows": one number for each sequence
         mla_cache: keep the latents of DeepSeek's attention in its caches
         merge_products: merge several products of one value into one

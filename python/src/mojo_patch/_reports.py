@@ -330,6 +330,21 @@ class Cache:
 
 
 @dataclass(frozen=True)
+class Paged:
+    """Caches that became pools of blocks; last_only: logits have a row per sequence, instead of per token."""
+
+    form: str
+    block: int
+    pools: List[str]
+    bytes_per_token: int
+    packed: List[str]
+    removed: List[str]
+    last_only: bool
+    merged: str = ""
+    check: Optional[Check] = None
+
+
+@dataclass(frozen=True)
 class Latent:
     """Caches that now hold latents; bytes count one token of a sequence, in all of them together."""
 
@@ -515,6 +530,7 @@ class Report(Printed):
     logits: str = ""
     latent: Optional[Latent] = None
     cache: Optional[Cache] = None
+    paged: Optional[Paged] = None
     merged: Optional[Merged] = None
     products: Optional[Products] = None
     learnt: Optional[Learnt] = None

@@ -1,0 +1,301 @@
+package pagedcache_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/orttest"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pagedcache"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
+)
+
+// runner runs a model in onnxruntime with tensors by name.
+type runner struct {
+	t       *testing.T
+	model   *onnx.Model
+	session *ort.Session
+}
+
+func open(t *testing.T, m *onnx.Model) *runner {
+	t.Helper()
+	b, err := onnx.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ort.OpenBytes(b, "", ort.WithLibrary(orttest.Library(t)), ort.WithThreads(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return &runner{t, m, s}
+}
+
+func (r *runner) run(in map[string]*reference.Tensor) map[string]*reference.Tensor {
+	r.t.Helper()
+	var list []*onnx.Tensor
+	for _, v := range r.model.Graph.Inputs {
+		x, err := in[v.Name].ToONNX(v.Name)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		list = append(list, x)
+	}
+	out, err := r.session.Run(list)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	got := map[string]*reference.Tensor{}
+	for i, v := range r.model.Graph.Outputs {
+		if got[v.Name], err = reference.FromONNX(out[i]); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return got
+}
+
+// greatest returns the index of the greatest logit of a row.
+func greatest(logits *reference.Tensor, row int) int64 {
+	width := logits.Shape[len(logits.Shape)-1]
+	l := logits.F[row*width : (row+1)*width]
+	return int64(slices.Index(l, slices.Max(l)))
+}
+
+// alone decodes one sequence with the unconverted model.
+func (r *runner) alone(prompt []int64, steps int) (tokens []int64) {
+	in, ids := map[string]*reference.Tensor{}, prompt
+	past := 0
+	for range steps {
+		for _, i := range roles.Find(r.model) {
+			switch name := i.Value.Name; {
+			case i.Role == roles.Index:
+				in[name] = reference.NewInts(i.DataType, []int{1, len(ids)}, ids)
+			case i.Role == roles.Mask:
+				n := past + len(ids)
+				in[name] = reference.NewInts(i.DataType, []int{1, n}, slices.Repeat([]int64{1}, n))
+			case i.Role == roles.CacheFlag:
+				in[name] = reference.NewInts(onnx.Bool, []int{1}, []int64{int64(min(past, 1))})
+			case past == 0:
+				in[name] = reference.NewFloats(i.DataType, []int{1, int(i.Dims[1].Value), 0, int(i.Dims[3].Value)}, nil)
+			}
+		}
+		out := r.run(in)
+		for name, x := range out {
+			in[strings.Replace(name, "present", "past", 1)] = x
+		}
+		past += len(ids)
+		logits := out["logits"]
+		ids = []int64{greatest(logits, logits.Shape[1]-1)}
+		tokens = append(tokens, ids[0])
+	}
+	return tokens
+}
+
+// TestPagedCache decodes sequences that join at different steps, with prompts in chunks, in onnxruntime. Each gets the
+// tokens of the unconverted model. Free blocks hold NaN.
+func TestPagedCache(t *testing.T) {
+	for _, name := range []string{"llama-kv-dynamo-fp32", "deepseek3naive-kv-dynamo-fp32", "llama-merged-ts-fp32"} {
+		for _, last := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, last), func(t *testing.T) { decodePaged(t, name, last) })
+		}
+	}
+}
+
+func decodePaged(t *testing.T, name string, last bool) {
+	const block, blocks, most = 4, 40, 9
+	m := rewritetest.ReadModel(t, name)
+	report := applytest.Apply(t, m, rewrite.Request{PagedCache: block, LastLogits: last})
+	r := report.Paged
+	if r == nil || report.Cache != nil || r.Block != block || len(r.Pools) != 4 || r.LastOnly != last ||
+		!slices.Equal(r.Packed, []string{"input_ids"}) || !slices.Equal(r.Removed, []string{"attention_mask"}) ||
+		r.Check.Cases != 1 {
+		t.Errorf("reported %+v", r)
+	}
+	rewritetest.CheckOrder(t, m)
+	if n := rewritetest.CountOps(m)["PagedAttention"]; n != 2 {
+		t.Errorf("%d nodes of PagedAttention", n)
+	}
+	paged, original := open(t, m), open(t, rewritetest.ReadModel(t, name))
+	prompts := make([][]int64, 4)
+	for s, n := range []int{5, 17, 9, 1} {
+		for k := range n {
+			prompts[s] = append(prompts[s], int64((31*k+17*s+3)%150))
+		}
+	}
+	const steps = 12
+	got, fed := make([][]int64, len(prompts)), make([]int, len(prompts))
+	in := map[string]*reference.Tensor{"use_cache_branch": reference.NewInts(onnx.Bool, []int{1}, []int64{1})}
+	for _, v := range m.Graph.Inputs {
+		if typ, _ := v.Type(); len(typ.Dims) == 4 {
+			shape := []int{blocks, block, int(typ.Dims[2].Value), int(typ.Dims[3].Value)}
+			in[v.Name] = reference.NewFloats(typ.DataType, shape,
+				slices.Repeat([]float64{math.NaN()}, shape[0]*shape[1]*shape[2]*shape[3]))
+		}
+	}
+	for step := 0; slices.ContainsFunc(got, func(x []int64) bool { return len(x) < steps }); step++ {
+		var ids, table, past []int64
+		cum, members := []int64{0}, []int{}
+		for s, prompt := range prompts {
+			if step < 2*s || len(got[s]) == steps { // not there yet, or done
+				continue
+			}
+			all := append(slices.Clone(prompt), got[s]...)
+			next := all[fed[s]:min(len(all), fed[s]+6)]
+			ids, past = append(ids, next...), append(past, int64(fed[s]))
+			cum, members = append(cum, int64(len(ids))), append(members, s)
+			for k := range most {
+				table = append(table, int64((s*most+k)*7%blocks))
+			}
+		}
+		ints := func(name string, t onnx.DataType, list []int64, shape ...int) {
+			in[name] = reference.NewInts(t, shape, list)
+		}
+		ints("input_ids", onnx.Int64, ids, len(ids))
+		ints(pagedcache.CumulativeName, onnx.Int32, cum, len(cum))
+		ints(pagedcache.PastName, onnx.Int32, past, len(past))
+		ints(pagedcache.TableName, onnx.Int32, table, len(past), most)
+		out := paged.run(in)
+		for name, x := range out {
+			in[strings.Replace(name, "present", "past", 1)] = x
+		}
+		for i, s := range members {
+			row := i
+			if !last {
+				row = int(cum[i+1]) - 1
+			}
+			fed[s] += int(cum[i+1] - cum[i])
+			if fed[s] == len(prompts[s])+len(got[s]) {
+				got[s] = append(got[s], greatest(out["logits"], row))
+			}
+		}
+	}
+	for s, prompt := range prompts {
+		if want := original.alone(prompt, steps); !slices.Equal(got[s], want) {
+			t.Errorf("sequence %d: tokens %v, want %v", s, got[s], want)
+		}
+	}
+}
+
+// TestWrongChange: a converted model that computes something else is refused.
+func TestWrongChange(t *testing.T) {
+	for name, change := range map[string]func(c *edit.Change, m *onnx.Model){
+		"a window": func(c *edit.Change, m *onnx.Model) {
+			for _, n := range m.Graph.Nodes {
+				if n.OpType == fused.PagedAttentionName {
+					c.SetAttr(n, onnx.IntAttr("window", 4))
+					f, err := fused.Lookup(n.OpType).Function(pass.FusedSite(m, infer.Analyze(m), n))
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.SetDomain(n, n.Domain, f.Overload)
+					c.AddFunction(m, f)
+				}
+			}
+		},
+		"positions of the packed tokens": func(c *edit.Change, m *onnx.Model) {
+			for _, n := range m.Graph.Nodes {
+				if n.Is("Add") && n.Outputs[0].Name == "positions" {
+					c.Become(n, "Identity")
+					c.SetInputs(n, n.Inputs[0])
+				}
+			}
+		},
+	} {
+		m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
+		err := convert(t, m, func(m *onnx.Model) { change(new(edit.Change), m) })
+		if err == nil || !strings.Contains(err.Error(), "the cache cannot be paged: node ") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if err := convert(t, rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"), func(*onnx.Model) {}); err != nil {
+		t.Error(err)
+	}
+}
+
+// convert converts a model and changes it before the proof.
+func convert(t *testing.T, m *onnx.Model, change func(*onnx.Model)) error {
+	facts := infer.Analyze(m)
+	applytest.Apply(t, m)
+	run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: facts, Skips: func(*onnx.Function) bool { return true }}
+	c, err := pagedcache.Before(run, 4)
+	if err != nil {
+		return err
+	}
+	r, err := staticcache.Apply(run, staticcache.Options{RowLengths: true}, "")
+	if err != nil {
+		return err
+	}
+	return c.ApplyChanged(pagedcache.Buffers{Positions: r.Counted}, change)
+}
+
+// TestRefusedNodes: a node that looks along the sequence is named.
+func TestRefusedNodes(t *testing.T) {
+	for _, c := range []struct {
+		op   string
+		add  func(c *edit.Change, g *onnx.Graph, x *onnx.Value) *onnx.Node
+		want string
+	}{
+		{"the sum of earlier tokens", func(c *edit.Change, g *onnx.Graph, x *onnx.Value) *onnx.Node {
+			return c.NewNode(g, "CumSum", []*onnx.Value{x, c.AddInitializer(g, axis(1))},
+				[]*onnx.Value{g.NewValue("mixed")})
+		}, `node "mixing" (CumSum) computes something else for packed sequences than for one sequence`},
+		{"the mean of the sequence", func(c *edit.Change, g *onnx.Graph, x *onnx.Value) *onnx.Node {
+			return c.NewNode(g, "LpNormalization", []*onnx.Value{x}, []*onnx.Value{g.NewValue("mixed")},
+				onnx.IntAttr("axis", 1))
+		}, `node "mixing" (LpNormalization) computes something else`},
+	} {
+		m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
+		var change edit.Change
+		i := slices.IndexFunc(m.Graph.Nodes, func(n *onnx.Node) bool { return n.Name == "node_embedding" })
+		x := m.Graph.Nodes[i].Outputs[0]
+		n := c.add(&change, m.Graph, x)
+		n.Name = "mixing"
+		for _, u := range slices.Clone(x.Uses()) {
+			if u.Node != n {
+				change.SetInput(u.Node, u.Index, n.Outputs[0])
+			}
+		}
+		change.Insert(m.Graph.Nodes[i+1], n)
+		if err := change.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		plan := applytest.Plan(t, m, rewrite.Request{PagedCache: 16})
+		if err := plan.Replace(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v", c.op, err)
+		}
+	}
+	m := rewritetest.ReadModel(t, "llama-hf-fp32")
+	_, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, PagedCache: 16})
+	if err == nil || !strings.Contains(err.Error(), "the cache cannot be paged: the cache "+
+		"cannot be static: the model has no mojo.Attention with a cache") {
+		t.Errorf("without a cache: got %v", err)
+	}
+}
+
+func axis(x int64) *onnx.Tensor {
+	t := onnx.NewInt64s("axis", []int64{x})
+	t.Dims = []int64{}
+	return t
+}
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]int64{"paged": pagedcache.DefaultBlock, "paged=16": 16, "paged=0": 0,
+		"paged=": 0, "pages": 0} {
+		if got, err := pagedcache.Parse(text); got != want || (err == nil) != (want > 0) {
+			t.Errorf("%q: got %d, %v", text, got, err)
+		}
+	}
+}
