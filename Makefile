@@ -18,6 +18,15 @@ VERSION := $(shell $(PYTHON) python/backend.py --version 2>/dev/null || \
 	git describe --always --dirty 2>/dev/null || echo dev)
 # The program and the tests are compiled with the same flags, so that what both need is compiled once.
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath)
+# If ccache is installed, the C++ and CUDA compilers' results are kept; CCACHE= turns that off. Paths are relative to
+# the clone, so that clones share results.
+CCACHE := $(shell command -v ccache 2>/dev/null)
+ifneq ($(CCACHE),)
+export CMAKE_C_COMPILER_LAUNCHER ?= $(CCACHE)
+export CMAKE_CXX_COMPILER_LAUNCHER ?= $(CCACHE)
+export CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_NOHASHDIR ?= 1
+endif
 GO_FILES := go.mod go.sum $(shell find cmd fused golden internal llm onnx ort patterns reference rewrite \
 	-not -path '*/testdata/*' \( -name '*.go' -o -name '*.pat' -o -name '*.c' -o -name '*.h' -o -name '*.txt' \))
 KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt | \

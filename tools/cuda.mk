@@ -9,7 +9,7 @@ NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin
 NVCC_STAMP := $(if $(findstring $(NVCC_WHEELS),$(NVCC)),$(NVCC_WHEELS)/.installed)
 CUDA_HOME = $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 CUDA_MAKE = $(MAKE) --no-print-directory -j$(JOBS) -C fused/kernels/cuda NVCC="$(NVCC)" PYTHON="$(PYTHON)" \
-	ARCHS="$(CUDA_ARCHS)" OUT="$(abspath $(BUILD))/cuda"
+	ARCHS="$(CUDA_ARCHS)" CCACHE="$(CCACHE)" OUT="$(abspath $(BUILD))/cuda"
 
 .PHONY: cuda-programs flashinfer-benches test-cuda gpu-test gpu-zoo flashmla-bench
 

@@ -46,6 +46,7 @@ $(RELEASE)/%/.done: $(GO_FILES) $(KERNEL_FILES) $(BUILD)/zig/.installed $(LIBRAR
 				>$(@D)/$${tool%% *} && chmod +x $(@D)/$${tool%% *}; \
 		done; \
 		{ "$(CMAKE)" -S fused/kernels -B $(@D)/kernels $(CMAKE_$*) -DCMAKE_CXX_COMPILER="$(CURDIR)/$(@D)/c++" \
+			-DCMAKE_CXX_COMPILER_LAUNCHER= \
 			-DCMAKE_AR="$(CURDIR)/$(@D)/ar" \
 			-DCMAKE_SHARED_LINKER_FLAGS=-s && \
 		  "$(CMAKE)" --build $(@D)/kernels --target mojo_ops --parallel $(JOBS); } >$(@D)/kernels.log 2>&1 || \

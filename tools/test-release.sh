@@ -3,6 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
+export CCACHE_DISABLE=1 # both builds compile everything
 temp=$root/build/test-release
 rm -rf "$temp"
 git clone -q "$root" "$temp/one"
