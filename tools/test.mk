@@ -34,9 +34,11 @@ test-go: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests, 
 
 # The scripts of the command line and the conversions, held against the standard's node tests, take as long as the rest.
 LONG_TESTS := cmd/mojo-patch|rewrite/convert
+# Each of these takes most of the time of its package. `make mutants` runs them, so they are not left to -short.
+SLOW_TESTS := ^(TestBent|TestMutatedMixtures|TestRenderedBytes)$$
 test-quick: all $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed ## the Go tests that take little time
 	@echo "go test -short"
-	@$(GO_TEST) -short -timeout 5m $$($(GO) list ./... | grep -vE '/($(LONG_TESTS))$$')
+	@$(GO_TEST) -short -skip '$(SLOW_TESTS)' -timeout 5m $$($(GO) list ./... | grep -vE '/($(LONG_TESTS))$$')
 
 test-zoo: all $(FETCHED) ## patch the bundled models, run them in every way, and compare with PyTorch: build/zoo.md
 	@echo "the bundled models, patched and run"

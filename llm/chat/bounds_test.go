@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestBytes renders templates that make much of little, or work long on it. Each must end with an error and stay within
-// the memory bound, allowing for Go's garbage.
-func TestBytes(t *testing.T) {
+// TestRenderedBytes renders templates that make much of little, or work long on it. Each must end with an error and
+// stay within the memory bound, allowing for Go's garbage.
+func TestRenderedBytes(t *testing.T) {
 	defer func(work int) { maxWork = work }(maxWork)
 	maxWork = 5_000_000
 	const many, end = "{% for i in range(99999) %}", "{% endfor %}"
