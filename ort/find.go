@@ -42,6 +42,7 @@ type Library struct {
 	Version string // the library's own version, for example "1.32.0"
 	API     int    // newest level of the C API it offers
 	Source  string // where it was found, for example "cache folder"
+	Older   string // a library in an earlier place that is too old, with its version, or ""
 }
 
 // Find looks for the onnxruntime shared library and loads it to learn its version. It searches these places in this
@@ -86,7 +87,11 @@ func Find(explicit string) (Library, error) {
 		for _, path := range found {
 			a, err := loadAPI(path)
 			if err == nil {
-				return a.library(place.source), nil
+				lib := a.library(place.source)
+				if old != nil {
+					lib.Older = old.Error()
+				}
+				return lib, nil
 			}
 			looked = append(looked, fmt.Sprintf("%s: %v", place.source, err))
 			if old == nil {

@@ -4,6 +4,7 @@ package apply
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -37,7 +38,7 @@ type options struct {
 func New(a *cli.App) *cobra.Command {
 	f := &options{}
 	c := &cobra.Command{
-		Use:   "apply MODEL",
+		Use:   "apply MODEL [OUT]",
 		Short: "Find, check and rewrite blocks into fused ops",
 		Long: `apply finds the blocks that the kernels support. It evaluates each block and its replacement on the
 same hard inputs, rewrites the blocks that agree, and writes a new model. If the results of a site
@@ -132,7 +133,7 @@ input's data file until one of the files is changed. Elsewhere apply copies them
 number of bytes. With --link-weights, OUT.data is a hard link to the input's data file, if both would
 have the same bytes. Use it only for a data file that no program writes to again: a program that
 writes to it in place, as cp does when it copies over it, also changes the patched model.`,
-		Example: `  mojo-patch apply model.onnx
+		Example: `  mojo-patch apply model.onnx patched.onnx
   mojo-patch apply model.onnx -o patched.onnx --include cpu_fused_rmsnorm,cpu_fused_rope
   mojo-patch apply model.onnx -o patched.onnx --golden recorded.npz --require
   mojo-patch apply model.onnx -o standard.onnx --target onnx
@@ -144,11 +145,14 @@ writes to it in place, as cp does when it copies over it, also changes the patch
   mojo-patch apply model.onnx --html report.html
   mojo-patch apply model.onnx --plan plan.json -o patched.onnx
   mojo-patch apply model.onnx --dry-run --json`,
-		Args:              cli.ModelArgs(1, 1),
-		ValidArgsFunction: cli.CompleteModels(1),
+		Args:              modelAndOut,
+		ValidArgsFunction: cli.CompleteModels(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.out == "" && c.Flags().Changed("output") {
 				return errors.New("the path after -o is empty")
+			}
+			if err := f.outOf(args); err != nil {
+				return err
 			}
 			typed := planning.Changed(c)
 			if err := f.Planned.Read(c); err != nil {
@@ -161,7 +165,7 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 		},
 	}
 	fl := c.Flags()
-	fl.StringVarP(&f.out, "output", "o", "", "file to write (default: MODEL with .mojo.onnx for .onnx)")
+	fl.StringVarP(&f.out, "output", "o", "", "file to write, instead of OUT (default: MODEL with .mojo.onnx for .onnx)")
 	f.PlanFlags.AddTo(c)
 	f.Planned.AddTo(c)
 	f.Learn.AddTo(c)
@@ -214,6 +218,34 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 		"Trouble: assume-available allow-missing-weights", cli.PathsHeading)
 	a.JSONFlag(c, "report")
 	return c
+}
+
+// modelAndOut requires a model and perhaps an output as arguments.
+func modelAndOut(c *cobra.Command, args []string) error {
+	if len(args) == 2 && cli.StrayOption(c, args[1]) == nil {
+		args = args[:1]
+	}
+	return cli.ModelArgs(1, 1)(c, args)
+}
+
+// outOf takes the output from the second argument. -o replaces a file; an argument does not, because the caller may
+// mean a second model.
+func (f *options) outOf(args []string) error {
+	if len(args) < 2 {
+		return nil
+	}
+	out := args[1]
+	switch {
+	case f.out != "":
+		return fmt.Errorf("two outputs: %s, and %s after -o", out, f.out)
+	case out == "" || out == "-":
+		return fmt.Errorf("the output %q is not a file", out)
+	}
+	if _, err := os.Lstat(out); err == nil {
+		return fmt.Errorf("%s is there already: apply takes one model; to replace the file, use -o %s", out, out)
+	}
+	f.out = out
+	return nil
 }
 
 func (f *options) check() error {
@@ -396,6 +428,7 @@ func (f *options) report(a *cli.App, r *rewrite.Report, written bool) error {
 		}
 		a.Say("wrote %s: %d nodes, before %d%s", r.Output.Path, r.Output.Nodes, r.Input.Nodes, weights)
 		f.sayData(a)
+		f.Preset.SayNext(a, r.Output.Path)
 		// bench runs all models on the inputs of the first one, which do not fit a model with a new cache.
 		if !a.JSON && r.Target == "" && r.Cache == nil && r.Paged == nil && r.Latent == nil && r.Blocks() > 0 {
 			a.Say("to compare their speed: mojo-patch bench %s %s", r.Input.Path, r.Output.Path)

@@ -24,7 +24,7 @@ func ModelArgs(least, most int) cobra.PositionalArgs {
 				return fmt.Errorf("%s reads models from files, not from stdin: write the model to a file first",
 					shortPath(c))
 			}
-			if err := strayOption(c, path); i > 0 && err != nil {
+			if err := StrayOption(c, path); i > 0 && err != nil {
 				return err
 			}
 		}
@@ -46,8 +46,8 @@ func ModelArgs(least, most int) cobra.PositionalArgs {
 // keyed lists the repeatable flags that take NAME=VALUE or NAME:VALUE.
 var keyed = []string{"dim", "shape", "provider-option"}
 
-// strayOption returns an error if an argument is not a file but reads like one more NAME=VALUE of a flag.
-func strayOption(c *cobra.Command, arg string) error {
+// StrayOption returns an error if an argument is not a file but reads like one more NAME=VALUE of a flag.
+func StrayOption(c *cobra.Command, arg string) error {
 	if _, err := os.Stat(arg); err == nil || !OptionArgument.MatchString(arg) {
 		return nil
 	}

@@ -33,6 +33,9 @@ func UnknownFlag(c *cobra.Command, err error) error {
 			others = append(others, shortPath(other))
 		}
 	}
+	if c.Flags().Lookup("for") != nil && (name == "provider" || name == "device") {
+		return fmt.Errorf("%s has no flag --%s: use --for cuda, or --backend +CUDA,CPU", command, name)
+	}
 	if len(others) > 0 {
 		return fmt.Errorf("%s has no flag --%s; it is a flag of %s", command, name, strings.Join(others, ", "))
 	}

@@ -16,20 +16,22 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A preset is a value of --for. Its flags have values after "=".
-type preset struct{ name, where, flags string }
+// A preset is a value of --for. Its flags have values after "=". next is the command that exports the patched model, if
+// there is one.
+type preset struct{ name, where, flags, next string }
 
 // presets are all values of --for. The help, docs/cli.md and completion come from this table.
 var presets = []preset{
 	{"cpu", "onnxruntime on a CPU: Ray Serve, generate, a loop in Python",
-		"last-logits cache=static past-length=rows backend=+CPU"},
+		"last-logits cache=static past-length=rows backend=+CPU", ""},
 	{"cuda", "onnxruntime or onnxruntime-genai on an NVIDIA GPU",
-		"last-logits cache=static past-length=rows merge-products backend=+CUDA,CPU"},
-	{"genai", "onnxruntime-genai (export genai)", "last-logits cache=static past-length=rows"},
+		"last-logits cache=static past-length=rows merge-products backend=+CUDA,CPU", ""},
+	{"genai", "onnxruntime-genai (export genai)", "last-logits cache=static past-length=rows",
+		"export genai %s --tokenizer CHECKPOINT -o FOLDER"},
 	{"triton", "Triton Inference Server (export triton), for texts of up to 1024 tokens",
-		"last-logits cache=static=1024 past-length=rows"},
+		"last-logits cache=static=1024 past-length=rows", "export triton %s -o REPOSITORY"},
 	{"web", "onnxruntime-web, which cannot load kernels; dtype is for models in bfloat16 only",
-		"last-logits target=ort dtype=float32"},
+		"last-logits target=ort dtype=float32", ""},
 }
 
 // PresetsHelp is the part of a command's help about --for.
@@ -238,6 +240,15 @@ func (f *PresetFlag) say(a *cli.App) {
 	}
 	for _, x := range f.report.LeftOut {
 		a.Say("left out %s: %s", strings.Join(x.Flags, " "), x.Reason)
+	}
+}
+
+// SayNext prints the command that exports the model out, if the preset has one.
+func (f *PresetFlag) SayNext(a *cli.App, out string) {
+	for _, p := range presets {
+		if p.name == f.name && p.next != "" && !a.JSON {
+			a.Say("to export it: mojo-patch "+p.next, out)
+		}
 	}
 }
 

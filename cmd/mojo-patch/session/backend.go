@@ -32,6 +32,7 @@ type Backend struct {
 	// Fallback runs a model in the evaluator if onnxruntime is not found. demand makes a missing kernel library an
 	// error.
 	Fallback, demand bool
+	noted            bool // that the environment's onnxruntime is too old
 }
 
 // The values of --kernels.
@@ -171,6 +172,10 @@ func (b *Backend) Session(a *cli.App, m *onnx.Model, lib ort.Library, more ...or
 		return nil, "", err
 	}
 	options := []ort.Option{ort.WithLibrary(lib.Path), ort.WithOptimization(level), ort.WithThreads(b.threads)}
+	if lib.Older != "" && !b.noted {
+		a.Say("note: onnxruntime %s runs the model (%s): %s", lib.Version, lib.Source, lib.Older)
+		b.noted = true
+	}
 	what := "onnxruntime " + lib.Version
 	provider, err := b.sessionOptions(b.CUDA)
 	if err != nil {
