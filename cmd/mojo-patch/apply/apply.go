@@ -14,6 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/session"
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/pagedcache"
@@ -373,7 +374,7 @@ func (f *options) apply(a *cli.App, c *cobra.Command, path string) error {
 	if written {
 		f.Learn.Say(a, r.Learnt)
 	}
-	if err := f.report(a, r, written); err != nil {
+	if err := f.report(a, m, r, written); err != nil {
 		return err
 	}
 	if written {
@@ -403,7 +404,7 @@ func (f *options) put(p *planning.Plan, m *onnx.Model, r *rewrite.Report, staged
 	return staged.CommitAfter(others.Rename)
 }
 
-func (f *options) report(a *cli.App, r *rewrite.Report, written bool) error {
+func (f *options) report(a *cli.App, m *onnx.Model, r *rewrite.Report, written bool) error {
 	if err := a.Result(planning.Reported(r)); err != nil {
 		return err
 	}
@@ -429,9 +430,15 @@ func (f *options) report(a *cli.App, r *rewrite.Report, written bool) error {
 		a.Say("wrote %s: %d nodes, before %d%s", r.Output.Path, r.Output.Nodes, r.Input.Nodes, weights)
 		f.sayData(a)
 		f.Preset.SayNext(a, r.Output.Path)
-		// bench runs all models on the inputs of the first one, which do not fit a model with a new cache.
-		if !a.JSON && r.Target == "" && r.Cache == nil && r.Paged == nil && r.Latent == nil && r.Blocks() > 0 {
+		// bench runs all models on the inputs of the first one, and wants outputs of one shape.
+		other := r.Cache != nil || r.Paged != nil || r.Latent != nil || r.Logits == rewrite.LogitsLast
+		switch {
+		case a.JSON || r.Target != "" || r.Blocks() == 0:
+		case !other:
 			a.Say("to compare their speed: mojo-patch bench %s %s", r.Input.Path, r.Output.Path)
+		case generate.Check(m) == nil:
+			a.Say("to compare their tokens: mojo-patch generate %s --ids 1,2,3 --compare %s", r.Input.Path,
+				r.Output.Path)
 		}
 	}
 	return nil
