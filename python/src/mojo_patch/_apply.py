@@ -40,7 +40,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 class ApplyOptions(TypedDict, total=False):
     """The options of apply, match, apply_kernel, apply_model and apply_folder.
 
-    Each option is the flag of the same name of `mojo-patch apply`, whose --help says more; kernels is --include.
+    Each option is the flag of the same name of `mojo-patch apply`, whose --help says more; kernels is --include, and
+    for_ is --for.
 
     What to patch:
         kernels: "auto", "none", or kernel ids, as scan_all_kernels returns them
