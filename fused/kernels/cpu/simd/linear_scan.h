@@ -9,82 +9,199 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// So many vectors of columns go through the tokens together, to hide the latency of the sums.
-constexpr size_t kScanVectors = 4;
-constexpr size_t kScanColumns = kScanVectors * kLanes;
+// A task takes so many columns. A step of one token takes them together, to read long pieces of the state's rows.
+constexpr size_t kStepVectors = 4;
+constexpr size_t kScanColumns = kStepVectors * kLanes;
+// More tokens go through fewer columns at a time: for keys of 128 channels, 16 KB of state stay in the nearest cache.
+constexpr size_t kScanVectors = kLanes == 16 ? 2 : 4;
 
-// ScanStrip takes kVectors vectors of columns, from number first on, through all tokens. Each token reads and writes
-// the state once: while the new state is at hand, the next token's product of its key with it is summed.
-template <class T, size_t kVectors, bool kBeta, class Lanes>
-void ScanStrip(const LinearScanArgs& args, size_t first, Lanes lanes, size_t width) {
-  const size_t depth = args.depth, columns = args.columns;
-  float* const room = args.room == nullptr ? nullptr : args.room + first * depth;
-  const float* from = args.past == nullptr ? nullptr : args.past + first;
-  size_t from_step = columns;
-  if (from == nullptr) {
-    for (size_t i = 0; i < depth * width; ++i) room[i] = 0;
-    from = room;
-    from_step = width;
+// The state is stored divided by the product of the latest factors. Each token changes this number instead of the whole
+// state: a delta rule takes three multiplications for a number of the state and a token instead of four, other rules
+// two instead of three. The state is multiplied by the product after the last token, and before the product leaves
+// these bounds.
+constexpr double kLeastProduct = 0x1p-16;
+constexpr double kMostProduct = 0x1p16;
+
+// ScanDecay is the factor of the state in a pass: nothing, a number, or a number for each channel of the keys.
+enum class ScanDecay { kNone, kOne, kEach };
+
+// ScanPass is one pass over the state of a strip, for one or two tokens.
+struct ScanPass {
+  const float* k[2];
+  const float* q[2];
+  const float* decay;
+  const float* next_k;  // of the token after them
+  const float* next_decay;
+  const float* from;
+  size_t from_step;
+  float* to;  // may be from
+  size_t to_step;
+  size_t depth;
+};
+
+// PassOver adds the products of keys and updates to the state, and sums the products of the new state with the queries
+// and, if kBeta, with the next key. Each token changes a row while the row is in registers.
+template <ScanDecay kDecay, bool kBeta, size_t kTokens, size_t kVectors, class Lanes>
+MOJO_INLINE void PassOver(const ScanPass& p, Lanes lanes, const F32 (&update)[kTokens][kVectors],
+                          F32 (&sums)[kTokens][kVectors], F32 (&found)[kVectors]) {
+#pragma GCC unroll 2  // the stores of a row beside the loads of the next one
+  for (size_t i = 0; i < p.depth; ++i) {
+    F32 state[kVectors];
+    for (size_t n = 0; n < kVectors; ++n) state[n] = Load(lanes, p.from + i * p.from_step + n * kLanes);
+    if (kDecay != ScanDecay::kNone) {
+      const F32 decay = Set(p.decay[kDecay == ScanDecay::kEach ? i : 0]);
+      for (size_t n = 0; n < kVectors; ++n) state[n] = state[n] * decay;
+    }
+    for (size_t t = 0; t < kTokens; ++t) {
+      const F32 key = Set(p.k[t][i]), query = Set(p.q[t][i]);
+      for (size_t n = 0; n < kVectors; ++n) state[n] = Fma(key, update[t][n], state[n]);
+      for (size_t n = 0; n < kVectors; ++n) sums[t][n] = Fma(query, state[n], sums[t][n]);
+    }
+    if (kBeta) {
+      const F32 key = Set(kDecay == ScanDecay::kEach ? p.next_k[i] * p.next_decay[i] : p.next_k[i]);
+      for (size_t n = 0; n < kVectors; ++n) found[n] = Fma(key, state[n], found[n]);
+    }
+    for (size_t n = 0; n < kVectors; ++n) Store(lanes, p.to + i * p.to_step + n * kLanes, state[n]);
   }
-  const auto factor = [&args](size_t t, size_t i)
-                          MOJO_LAMBDA { return args.factors[t * args.factors_step + (args.by_channel ? i : 0)]; };
-  F32 found[kVectors] = {};  // the product of the key with the decayed state
-  if (kBeta) {
-    for (size_t i = 0; i < depth; ++i) {
-      const F32 key = Set(args.k[i] * factor(0, i));
+}
+
+// ScanState is kVectors vectors of columns, from number first on, on their way through the tokens.
+template <class T, size_t kVectors, bool kBeta, class Lanes>
+struct ScanState {
+  const LinearScanArgs& args;
+  size_t first;
+  Lanes lanes;
+  size_t width;
+  const float* from;
+  size_t from_step;
+  double product = 1;        // of the factors that the stored state lacks
+  F32 found[kVectors] = {};  // the product of the next key with the stored state
+
+  static bool Fits(double product) { return product >= kLeastProduct && product <= kMostProduct; }
+  MOJO_INLINE double Factor(size_t t) const {
+    return args.by_channel ? 1 : static_cast<double>(args.factors[t * args.factors_step]);
+  }
+  MOJO_INLINE const float* Factors(size_t t) const { return args.factors + t * args.factors_step; }
+  MOJO_INLINE float* Room() const { return args.room == nullptr ? nullptr : args.room + first * args.depth; }
+
+  // Find sums the product of the first token's key with the state.
+  MOJO_INLINE void Find() {
+    for (size_t i = 0; i < args.depth; ++i) {
+      const F32 key = Set(args.by_channel ? args.k[i] * args.factors[i] : args.k[i]);
       for (size_t n = 0; n < kVectors; ++n) {
         found[n] = Fma(key, Load(lanes, from + i * from_step + n * kLanes), found[n]);
       }
     }
   }
-  for (size_t t = 0; t < args.tokens; ++t) {
-    const bool last = t + 1 == args.tokens;
-    const bool out = last && args.present != nullptr;
-    float* const to = out ? args.present + first : room;
-    const size_t to_step = out ? columns : width;
-    const float* const q = args.q + t * args.q_step;
-    const float* const k = args.k + t * args.k_step;
-    const float* const next_k = last ? k : k + args.k_step;
-    const size_t next = last ? t : t + 1;
-    const T* const v = static_cast<const T*>(args.v) + t * args.v_step + first;
-    T* const y = static_cast<T*>(args.y) + t * args.y_step + first;
-    F32 update[kVectors], row[kVectors] = {};
-    for (size_t n = 0; n < kVectors; ++n) {
-      update[n] = Load(lanes, v + n * kLanes);
-      if (kBeta) update[n] = (update[n] - found[n]) * Set(args.beta[t * args.beta_step]);
-      found[n] = F32{};
-    }
-    for (size_t i = 0; i < depth; ++i) {
-      const F32 decay = Set(factor(t, i)), key = Set(k[i]), query = Set(q[i]);
-      const F32 next_key = Set(kBeta ? next_k[i] * factor(next, i) : 0.0f);
+
+  // Write stores the sums of a query, whose state lacks the factor.
+  MOJO_INLINE void Write(size_t t, size_t head, double factor, const F32 (&sums)[kVectors]) const {
+    T* const y = static_cast<T*>(args.y) + t * args.y_step + head * args.columns + first;
+    const F32 scale = Set(static_cast<float>(static_cast<double>(args.scale) * factor));
+    for (size_t n = 0; n < kVectors; ++n) Store(lanes, y + n * kLanes, sums[n] * scale);
+  }
+
+  // Take takes kTokens tokens, from number t on. Two of them do not leave the bounds of the product, have one query
+  // each, and are followed by others.
+  template <size_t kTokens>
+  MOJO_INLINE void Take(size_t t) {
+    const size_t after = t + kTokens, next = after < args.tokens ? after : t;
+    const bool last = after == args.tokens, out = last && args.present != nullptr;
+    ScanPass pass{};
+    pass.next_k = args.k + next * args.k_step;
+    pass.next_decay = Factors(next);
+    pass.from = from, pass.from_step = from_step;
+    pass.to = out ? args.present + first : Room();
+    pass.to_step = out ? args.columns : width;
+    pass.depth = args.depth;
+    double products[kTokens];
+    F32 update[kTokens][kVectors], sums[kTokens][kVectors] = {};
+    float decay = 1;
+    bool decays = false;
+    for (size_t i = 0; i < kTokens; ++i) {
+      pass.k[i] = args.k + (t + i) * args.k_step;
+      pass.q[i] = args.q + (t + i) * args.q_step;
+      product *= Factor(t + i);
+      const F32 before = Set(-static_cast<float>(product));
+      if (kTokens == 1 && (last || !Fits(product))) {
+        decay = static_cast<float>(product);
+        decays = product != 1;
+        product = 1;
+      }
+      products[i] = product;
+      const T* const v = static_cast<const T*>(args.v) + (t + i) * args.v_step + first;
+      const float up = static_cast<float>(1 / product);
+      const F32 by = Set(kBeta ? args.beta[(t + i) * args.beta_step] * up : up);
       for (size_t n = 0; n < kVectors; ++n) {
-        const F32 state = Fma(key, update[n], decay * Load(lanes, from + i * from_step + n * kLanes));
-        Store(lanes, to + i * to_step + n * kLanes, state);
-        row[n] = Fma(query, state, row[n]);
-        if (kBeta) found[n] = Fma(next_key, state, found[n]);
+        const F32 value = Load(lanes, v + n * kLanes);
+        update[i][n] = (kBeta ? Fma(found[n], before, value) : value) * by;
+        found[n] = F32{};
       }
     }
-    const F32 scale = Set(args.scale);
-    for (size_t n = 0; n < kVectors; ++n) Store(lanes, y + n * kLanes, row[n] * scale);
+    if (args.by_channel) {
+      pass.decay = Factors(t);
+      PassOver<ScanDecay::kEach, kBeta>(pass, lanes, update, sums, found);
+    } else if (kTokens == 1 && decays) {
+      pass.decay = &decay;
+      PassOver<ScanDecay::kOne, kBeta>(pass, lanes, update, sums, found);
+    } else {
+      PassOver<ScanDecay::kNone, kBeta>(pass, lanes, update, sums, found);
+    }
+    from = pass.to;
+    from_step = pass.to_step;
+    for (size_t i = 0; i < kTokens; ++i) Write(t + i, 0, products[i], sums[i]);
     for (size_t head = 1; head < args.queries; ++head) {
       F32 other[kVectors] = {};
-      for (size_t i = 0; i < depth; ++i) {
-        const F32 query = Set(q[head * depth + i]);
+      for (size_t i = 0; i < args.depth; ++i) {
+        const F32 query = Set(pass.q[0][head * args.depth + i]);
         for (size_t n = 0; n < kVectors; ++n) {
-          other[n] = Fma(query, Load(lanes, to + i * to_step + n * kLanes), other[n]);
+          other[n] = Fma(query, Load(lanes, from + i * from_step + n * kLanes), other[n]);
         }
       }
-      for (size_t n = 0; n < kVectors; ++n) Store(lanes, y + head * columns + n * kLanes, other[n] * scale);
+      Write(t, head, product, other);
     }
-    from = to;
-    from_step = to_step;
   }
+
+  MOJO_INLINE void Run() {
+    if (kBeta) Find();
+    const bool pairs = !kBeta && !args.by_channel && args.queries == 1;
+    for (size_t t = 0; t < args.tokens;) {
+      if (pairs && t + 2 < args.tokens) {
+        const double one = product * Factor(t), two = one * Factor(t + 1);
+        if (Fits(one) && Fits(two)) {
+          Take<kBeta ? 1 : 2>(t);
+          t += 2;
+          continue;
+        }
+      }
+      Take<1>(t++);
+    }
+  }
+};
+
+// ScanStrip takes kVectors vectors of columns, from number first on, through all tokens. Each token reads and writes
+// the state once: while the new state is at hand, the next token's product of its key with it is summed.
+template <class T, size_t kVectors, bool kBeta, class Lanes>
+void ScanStrip(const LinearScanArgs& args, size_t first, Lanes lanes, size_t width) {
+  ScanState<T, kVectors, kBeta, Lanes> strip{args, first, lanes, width, nullptr, 0};
+  if (args.past == nullptr) {
+    for (size_t i = 0; i < args.depth * width; ++i) strip.Room()[i] = 0;
+    strip.from = strip.Room(), strip.from_step = width;
+  } else {
+    strip.from = args.past + first, strip.from_step = args.columns;
+  }
+  strip.Run();
 }
 
 template <class T, bool kBeta>
 void ScanColumns(const LinearScanArgs& args, size_t begin, size_t end) {
-  for (; begin + kScanColumns <= end; begin += kScanColumns) {
-    ScanStrip<T, kScanVectors, kBeta>(args, begin, Whole{}, kScanColumns);
+  if (args.tokens == 1 || args.by_channel) {
+    for (; begin + kScanColumns <= end; begin += kScanColumns) {
+      ScanStrip<T, kStepVectors, kBeta>(args, begin, Whole{}, kScanColumns);
+    }
+  }
+  for (; begin + kScanVectors * kLanes <= end; begin += kScanVectors * kLanes) {
+    ScanStrip<T, kScanVectors, kBeta>(args, begin, Whole{}, kScanVectors * kLanes);
   }
   for (; begin + kLanes <= end; begin += kLanes) ScanStrip<T, 1, kBeta>(args, begin, Whole{}, kLanes);
   if (begin < end) ScanStrip<T, 1, kBeta>(args, begin, Part{end - begin}, end - begin);

@@ -1,0 +1,108 @@
+// LinearAttention with decays of every strength against the formula in double.
+#include <math.h>
+
+#include <algorithm>
+
+#include "tests/testing.h"
+
+namespace mojo_test {
+namespace {
+
+using mojo::LinearScanArgs;
+
+// Sizes are the sizes and the rule of a scan.
+struct Sizes {
+  size_t tokens, depth, columns, queries;
+  bool by_channel, beta, past;
+};
+
+float* Floats(Buffer& b) { return static_cast<float*>(b.data()); }
+
+// Compare runs the columns as one task and as several, which must agree to the bit, and compares them with the formula.
+void Compare(const mojo::KernelTable& kernels, const Sizes& s, double least, double most, std::mt19937* rng) {
+  const size_t channels = s.by_channel ? s.depth : 1, state = s.depth * s.columns;
+  const double size = 1 / sqrt(static_cast<double>(s.depth));
+  Buffer q(mojo::kFloat32, Random(rng, s.tokens * s.queries * s.depth, size));
+  Buffer k(mojo::kFloat32, Random(rng, s.tokens * s.depth, size));
+  Buffer v(mojo::kFloat32, Random(rng, s.tokens * s.columns, 1)), past(mojo::kFloat32, Random(rng, state, 1));
+  Buffer factors(mojo::kFloat32, s.tokens * channels), beta(mojo::kFloat32, s.tokens);
+  for (size_t i = 0; i < factors.size(); ++i) {
+    factors.Set(i, exp(std::uniform_real_distribution<double>(log(least), log(most))(*rng)));
+  }
+  if (least < 1e-30) factors.Set(factors.size() / 2, 0);
+  for (size_t i = 0; i < s.tokens; ++i) beta.Set(i, std::uniform_real_distribution<double>(0, 1)(*rng));
+  Buffer y(mojo::kFloat32, s.tokens * s.queries * s.columns), present(mojo::kFloat32, state);
+  Buffer room(mojo::kFloat32, state), parts(mojo::kFloat32, y.size());
+  LinearScanArgs args{};
+  args.q = Floats(q), args.q_step = s.queries * s.depth, args.queries = s.queries;
+  args.k = Floats(k), args.k_step = s.depth;
+  args.v = v.data(), args.v_step = s.columns;
+  args.factors = Floats(factors), args.factors_step = channels, args.by_channel = s.by_channel;
+  args.beta = s.beta ? Floats(beta) : nullptr, args.beta_step = 1;
+  args.y = y.data(), args.y_step = s.queries * s.columns;
+  args.past = s.past ? Floats(past) : nullptr, args.present = Floats(present), args.room = Floats(room);
+  args.tokens = s.tokens, args.depth = s.depth, args.columns = s.columns, args.scale = 0.5f;
+  const mojo::LinearScanFn run = kernels.linear_scan(mojo::kFloat32);
+  run(args, 0, s.columns);
+
+  std::vector<double> want(state), results(y.size());
+  double greatest = 0, greatest_state = 0;
+  for (size_t i = 0; s.past && i < state; ++i) want[i] = past.Get(i);
+  for (size_t t = 0; t < s.tokens; ++t) {
+    for (size_t c = 0; c < s.columns; ++c) {
+      double update = v.Get(t * s.columns + c), found = 0;
+      for (size_t i = 0; i < s.depth; ++i) {
+        want[i * s.columns + c] *= factors.Get(t * channels + (s.by_channel ? i : 0));
+        found += k.Get(t * s.depth + i) * want[i * s.columns + c];
+      }
+      if (s.beta) update = beta.Get(t) * (update - found);
+      for (size_t i = 0; i < s.depth; ++i) {
+        want[i * s.columns + c] += k.Get(t * s.depth + i) * update;
+        greatest_state = fmax(greatest_state, fabs(want[i * s.columns + c]));
+        for (size_t head = 0; head < s.queries; ++head) {
+          results[(t * s.queries + head) * s.columns + c] +=
+              0.5 * q.Get((t * s.queries + head) * s.depth + i) * want[i * s.columns + c];
+        }
+      }
+    }
+  }
+  for (const double result : results) greatest = fmax(greatest, fabs(result));
+  const double units = 4 * Epsilon(mojo::kFloat32) * sqrt(static_cast<double>(s.tokens));
+  for (size_t i = 0; i < y.size(); ++i) {
+    Check(Near(y.Get(i), results[i], units * fmax(greatest, greatest_state)),
+          "%s: LinearAttention of %zu tokens, decays from %g to %g: y[%zu] is %.9g, want %.9g", kernels.name, s.tokens,
+          least, most, i, y.Get(i), results[i]);
+  }
+  for (size_t i = 0; i < state; ++i) {
+    Check(Near(present.Get(i), want[i], units * greatest_state),
+          "%s: LinearAttention of %zu tokens, decays from %g to %g: present[%zu] is %.9g, want %.9g", kernels.name,
+          s.tokens, least, most, i, present.Get(i), want[i]);
+  }
+  args.y = parts.data();
+  for (size_t begin = 0; begin < s.columns; begin += kernels.linear_columns) {
+    run(args, begin, std::min(begin + kernels.linear_columns, s.columns));
+  }
+  for (size_t i = 0; i < y.size(); ++i) {
+    Check(y.Get(i) == parts.Get(i), "%s: LinearAttention in tasks: y[%zu] is %.9g, want %.9g", kernels.name, i,
+          parts.Get(i), y.Get(i));
+  }
+}
+
+}  // namespace
+
+MOJO_TEST(TestLinearScan) {
+  std::mt19937 rng(1);
+  for (const size_t tokens : {1, 2, 3, 65, 200}) {
+    for (const size_t columns : {7, 85}) {
+      for (int rule = 0; rule < 16; ++rule) {
+        const Sizes sizes = {
+            tokens, 20, columns, rule & 8 ? size_t{3} : size_t{1}, (rule & 1) != 0, (rule & 2) != 0, (rule & 4) != 0};
+        Compare(kernels, sizes, 0.9, 1, &rng);
+        Compare(kernels, sizes, 1e-3, 1.01, &rng);
+        Compare(kernels, sizes, 1e-35, 1, &rng);
+      }
+    }
+  }
+}
+
+}  // namespace mojo_test
