@@ -39,7 +39,8 @@ struct Go {
   float *q = nullptr, *k = nullptr;  // widened and normalized; null: read as they are
   float* factors = nullptr;          // e^decay; may be null
   float* states = nullptr;           // room for the states; null: past and present are used
-  size_t blocks = 0;                 // of a head's columns
+  size_t columns = 0;                // of a task: for one token those of a head, which lie side by side
+  size_t blocks = 0;                 // of so many columns in a head
 };
 
 const char* At(const void* data, size_t index, ElementType type) {
@@ -103,8 +104,8 @@ void Scan(const Go& go, size_t begin, size_t end) {
     args.depth = t.key;
     args.columns = t.value;
     args.scale = go.kernel.attributes.scale;
-    const size_t first = block * go.kernels.linear_columns;
-    run(args, first, std::min(first + go.kernels.linear_columns, t.value));
+    const size_t first = block * go.columns;
+    run(args, first, std::min(first + go.columns, t.value));
   }
 }
 
@@ -137,10 +138,9 @@ OrtStatus* LinearAttentionKernel::Compute(const Api& api, OrtKernelContext* cont
     const size_t width = (t.q_heads + t.k_heads) * t.key + t.heads * t.channels;
     if (OrtStatus* s = RunInTasks(api, context, Prepare, go, rows, width)) return s;
   }
-  const size_t columns = go.kernels.linear_columns;
-  go.blocks = (t.value + columns - 1) / columns;
-  const size_t wide = std::min(columns, t.value);
-  return RunInTasks(api, context, Scan, go, t.batch * t.heads * go.blocks, t.tokens * (t.key + 1) * wide);
+  go.columns = std::min(t.tokens == 1 ? t.value : go.kernels.linear_columns, t.value);
+  go.blocks = go.columns == 0 ? 0 : (t.value + go.columns - 1) / go.columns;
+  return RunInTasks(api, context, Scan, go, t.batch * t.heads * go.blocks, t.tokens * (t.key + 1) * go.columns);
 }
 
 }  // namespace

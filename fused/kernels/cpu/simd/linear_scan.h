@@ -9,9 +9,11 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// A task takes so many columns. A step of one token takes them together, to read long pieces of the state's rows.
-constexpr size_t kStepVectors = 4;
-constexpr size_t kScanColumns = kStepVectors * kLanes;
+// A task of several tokens takes so many columns.
+constexpr size_t kTaskVectors = 4;
+constexpr size_t kScanColumns = kTaskVectors * kLanes;
+// A step of one token takes more columns together: memory is read fastest in whole rows of the state.
+constexpr size_t kStepVectors = kLanes == 16 ? 8 : 16;
 // More tokens go through fewer columns at a time: for keys of 128 channels, 16 KB of state stay in the nearest cache.
 constexpr size_t kScanVectors = kLanes == 16 ? 2 : 4;
 
@@ -195,10 +197,12 @@ void ScanStrip(const LinearScanArgs& args, size_t first, Lanes lanes, size_t wid
 
 template <class T, bool kBeta>
 void ScanColumns(const LinearScanArgs& args, size_t begin, size_t end) {
-  if (args.tokens == 1 || args.by_channel) {
-    for (; begin + kScanColumns <= end; begin += kScanColumns) {
-      ScanStrip<T, kStepVectors, kBeta>(args, begin, Whole{}, kScanColumns);
-    }
+  constexpr size_t kStepColumns = kStepVectors * kLanes;
+  for (; args.tokens == 1 && begin + kStepColumns <= end; begin += kStepColumns) {
+    ScanStrip<T, kStepVectors, kBeta>(args, begin, Whole{}, kStepColumns);
+  }
+  for (; (args.tokens == 1 || args.by_channel) && begin + kScanColumns <= end; begin += kScanColumns) {
+    ScanStrip<T, kTaskVectors, kBeta>(args, begin, Whole{}, kScanColumns);
   }
   for (; begin + kScanVectors * kLanes <= end; begin += kScanVectors * kLanes) {
     ScanStrip<T, kScanVectors, kBeta>(args, begin, Whole{}, kScanVectors * kLanes);
