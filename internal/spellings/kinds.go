@@ -62,6 +62,7 @@ func Kinds() []Kind {
 		{"RMSNorm and rotary", "NormRotary", rotary, 13, writeNormRotary},
 		{"attention", "Attention", "", 13, writeAttention},
 		{latents, "Attention", "", 13, writeLatent},
+		{"linear attention", "LinearAttention", "", 14, writeLinear},
 		{"router, scores first", "TopKRouter", "", 13, writeRouter("scores")},
 		{"router, choice first", "TopKRouter", "", 13, writeRouter("choice")},
 		{"router, corrected choice", "TopKRouter", "", 13, writeRouter("corrected")},

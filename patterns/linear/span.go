@@ -223,10 +223,15 @@ func (s *span) mayBe(v *onnx.Value, batch, tokens int) bool {
 		return false
 	}
 	given := func(size int64) bool {
-		return slices.ContainsFunc(s.g.Graph.Inputs, func(in *onnx.Value) bool {
-			dims, _ := s.g.Facts.Shape(in, 0)
-			return in.Constant() == nil && slices.Contains(dims, size)
-		})
+		for g := s.g.Graph; g != nil; g = g.Parent {
+			if slices.ContainsFunc(g.Inputs, func(in *onnx.Value) bool {
+				dims, _ := s.g.Facts.Shape(in, 0)
+				return in.Constant() == nil && slices.Contains(dims, size)
+			}) {
+				return true
+			}
+		}
+		return false
 	}
 	return given(shape[tokens]) && (batch < 0 || shape[batch] == 1 || given(shape[batch]))
 }
@@ -306,6 +311,14 @@ func (s *span) cut(inside []*onnx.Value) bool {
 			return false
 		}
 		seen[v], made[n] = true, true
+		for _, in := range carried(n) {
+			if in != nil && s.g.IsData(in) && !s.from[in] && !seen[in] && s.width(in) == 0 {
+				if seen[in] = true; s.past != nil {
+					return false
+				}
+				s.past = in
+			}
+		}
 		waiting = append(waiting, s.operands(n)...)
 	}
 	s.nodes = slices.SortedFunc(maps.Keys(made), func(a, b *onnx.Node) int {
@@ -313,6 +326,17 @@ func (s *span) cut(inside []*onnx.Value) bool {
 	})
 	slices.SortFunc(s.given, func(a, b *onnx.Value) int { return s.position(a) - s.position(b) })
 	return len(s.given) > 2
+}
+
+// carried lists the values that a loop begins with.
+func carried(n *onnx.Node) []*onnx.Value {
+	switch {
+	case n.Is("Loop") && len(n.Inputs) > 2:
+		return n.Inputs[2:]
+	case n.Is("Scan"):
+		return n.Inputs[:max(0, len(n.Inputs)-int(n.AttrInt("num_scan_inputs", 0)))]
+	}
+	return nil
 }
 
 // side reports whether a value without data may be computed only for the span: it is no longer than a mask.

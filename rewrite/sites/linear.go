@@ -134,14 +134,15 @@ func (x *linear) kinds(w world, list ...prove.Kind) error {
 
 // gate brings the elements of an input into the range of its role.
 func (x *linear) gate(what fused.Role, t *reference.Tensor) {
+	last := min(1, 8/float64(max(x.rows, 1))) // the first tokens must count for the last ones
 	for i, v := range t.F {
 		switch what {
 		case fused.RoleLinearKeys:
 			v /= math.Sqrt(float64(x.key))
 		case fused.RoleDecay:
-			v = math.Exp(-math.Abs(v))
+			v = math.Exp(-math.Abs(v) * last)
 		case fused.RoleDecayLog:
-			v = -math.Abs(v)
+			v = -math.Abs(v) * last
 		case fused.RoleShare:
 			v = 1 / (1 + math.Exp(-v))
 		default:
