@@ -29,7 +29,7 @@ func (w *wide) site() *site.Site {
 	x := made.Input(fused.NoRole, "x", w.x.Value)
 	x = x.With("Reshape", "x_heads", "x_shape", -1, int64(w.heads), int64(w.val))
 	gate := shared.With("Reshape", "gate", "gate_shape", -1, int64(w.heads), 1)
-	v := x.Then("Mul", "v_heads", []*site.Operand{gate})
+	v := x.Then("Mul", "v_by_head", []*site.Operand{gate})
 	inputs[fused.LinearAttentionV] = v.With("Reshape", "v", "v_shape", -1, 1, int64(w.heads*w.val))
 	inputs[fused.LinearAttentionPast] = made.Input(fused.NoRole, "past", w.state).Transpose("past_turned", 0, 1, 3, 2)
 	inputs[fused.LinearAttentionDecay] = log.With("Reshape", "decay", "decay_shape", -1, 1, int64(w.heads))
