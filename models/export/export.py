@@ -57,7 +57,7 @@ MODELS = """
     gated-qwen3next-dynamo-fp16 gated-qwen3next-ts-fp16 gated-olmohybrid-hf-fp32 gated-mamba2-ts-fp16
     gated-zamba2-dynamo-fp16
     gated-zamba2-ts-fp32
-    broken/moe-mixtral-eager-ts-fp32 broken/moe-qwen3moe-eager-ts-fp32 broken/moe-deepseek3-eager-ts-fp32
+    broken/moe-qwen3moe-eager-ts-fp32 broken/moe-deepseek3-eager-ts-fp32
     near/moe-capacity-ts-fp32 near/moe-before-ts-fp32 near/moe-different-ts-fp32 near/moe-scales-ts-fp32
     near/moe-absent-ts-fp32
     vit-dynamo-fp32 clip-ts-fp32 whisperencoder-dynamo-fp32 whisperdecoder-dynamo-fp32
