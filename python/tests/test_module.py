@@ -464,12 +464,12 @@ class Reports(Test):
         seen = set()
         for kind, *arguments in [
             (_reports.Report, "match", MODEL),
-            (_reports.Report, "match", MODELS / "broken" / "moe-mixtral-eager-ts-fp32.onnx"),
+            (_reports.Report, "match", MODELS / "broken" / "moe-qwen3moe-eager-ts-fp32.onnx"),
             (_reports.Report, "match", MODELS / "qwen3moe-batched_mm-dynamo-bf16.onnx", "--verify=off"),
             (_reports.Report, "match", MODELS / "moe-gelu-ts-fp32.onnx", "--target=ascend"),
             (_reports.Report, "match", MODELS / "llama-merged-ts-fp32.onnx", "--inline=all", "--verify=off"),
             (_reports.Inspection, "inspect", MODEL),
-            (_reports.Inspection, "inspect", MODELS / "broken" / "moe-mixtral-eager-ts-fp32.onnx"),
+            (_reports.Inspection, "inspect", MODELS / "broken" / "moe-qwen3moe-eager-ts-fp32.onnx"),
             (_reports.Difference, "diff", MODEL, "--golden", GOLDEN, "--evaluator"),
         ]:
             done = self.command(*arguments, "--json")
