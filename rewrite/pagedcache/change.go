@@ -107,6 +107,7 @@ func (c *Change) countTokens() {
 	shift := c.compute("Gather", g.NewValue("position_shift"), shifts, sequence)
 	row := c.compute("Unsqueeze", g.NewValue("packed_positions"), c.compute("Add", g.NewValue("positions"), token,
 		shift), c.integers("front", 0))
+	c.row = row
 	for _, v := range c.positions {
 		x := row
 		if t := c.facts.DataType(v); t != onnx.Int64 && t != onnx.Undefined {

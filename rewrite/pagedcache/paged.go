@@ -103,6 +103,7 @@ type Change struct {
 
 	cumulative, past, table *onnx.Value
 	starts, ends            *onnx.Value // [B]
+	row                     *onnx.Value // the position of each token, [1, tokens]; nil if nothing reads positions
 	report                  *Report
 }
 
@@ -135,7 +136,8 @@ func (c *Change) apply(b Buffers, changed func() error) (*Report, error) {
 	c.facts = infer.Analyze(c.Model)
 	c.report = &Report{Form: Form, Block: c.block, Merged: b.Merged, Removed: []string{}}
 	c.positions = b.Positions
-	for _, step := range []func() error{c.find, c.inputs, c.change, changed, c.pending.Holds, c.declare} {
+	for _, step := range []func() error{c.find, c.inputs, c.change, changed, c.checkFar, c.pending.Holds,
+		c.declare} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("the cache cannot be paged: %w", err)
 		}

@@ -225,6 +225,40 @@ func TestWrongChange(t *testing.T) {
 	}
 }
 
+// TestFarPositions: tables that depend on the greatest position of all sequences are refused.
+func TestFarPositions(t *testing.T) {
+	err := convert(t, rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"), func(m *onnx.Model) {
+		var c edit.Change
+		g := m.Graph
+		i := slices.IndexFunc(g.Nodes, func(n *onnx.Node) bool { return n.Is("Cos") })
+		j := slices.IndexFunc(g.Nodes, func(n *onnx.Node) bool { return n.Outputs[0].Name == "packed_positions" })
+		add := func(op string, in ...*onnx.Value) *onnx.Value {
+			n := c.NewNode(g, op, in, []*onnx.Value{g.NewValue("longest_" + op)})
+			c.Insert(g.Nodes[i+1], n)
+			return n.Outputs[0]
+		}
+		number := func(x float32) *onnx.Value {
+			return c.AddInitializer(g, onnx.NewFloat32s("number", nil, []float32{x}))
+		}
+		limit := axis(4096)
+		limit.Name = "limit"
+		cos := g.Nodes[i].Outputs[0]
+		uses := slices.Clone(cos.Uses())
+		factor := add("Where", add("Greater", add("ReduceMax", g.Nodes[j].Outputs[0]), c.AddInitializer(g, limit)),
+			number(2), number(1))
+		scaled := add("Mul", cos, factor)
+		for _, u := range uses {
+			c.SetInput(u.Node, u.Index, scaled)
+		}
+		if err := c.Finish(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "than for one sequence if a position is 4099") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // convert converts a model and changes it before the proof.
 func convert(t *testing.T, m *onnx.Model, change func(*onnx.Model)) error {
 	facts := infer.Analyze(m)
