@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
@@ -264,7 +265,7 @@ func (c *Change) declare() error {
 			}
 			seen[past] = true
 			t, _ := past.Type()
-			heads, width := t.Dims[1], t.Dims[3]
+			heads, width := roles.Number(t.Dims[1]), roles.Number(t.Dims[3])
 			t.Dims = []onnx.Dim{{Value: -1, Param: "blocks"}, {Value: c.block}, heads, width}
 			c.edit.SetType(past, t)
 			if s.present[k] != nil {

@@ -197,10 +197,13 @@ func (c *Change) runAlone(o reference.Options, _ []*reference.Tensor) (out []*re
 // firstTokens returns the first n tokens of a cache of one sequence.
 func firstTokens(past *onnx.Value, cache *reference.Tensor, n int) (*reference.Tensor, error) {
 	t, _ := past.Type()
-	if len(t.Dims) != 4 || t.Dims[1].Value < 1 || t.Dims[3].Value < 1 {
+	if len(t.Dims) != 4 {
 		return nil, fmt.Errorf("input %q is %s: expected a cache [batch, heads, tokens, width]", past.Name, t)
 	}
-	heads, width := int(t.Dims[1].Value), int(t.Dims[3].Value)
+	heads, width := int(roles.Number(t.Dims[1]).Value), int(roles.Number(t.Dims[3]).Value)
+	if heads < 1 || width < 1 {
+		return nil, fmt.Errorf("input %q is %s: expected a cache with fixed heads and width", past.Name, t)
+	}
 	var list []float64
 	for h := range heads {
 		if n > 0 {
@@ -227,7 +230,8 @@ func (c *Change) runPacked(o reference.Options, _ []*reference.Tensor) (out []*r
 	for _, s := range c.sites {
 		for _, past := range s.past {
 			t, _ := past.Type()
-			shape := []int{len(blocksTried), blockTried, int(t.Dims[1].Value), int(t.Dims[3].Value)}
+			heads, width := roles.Number(t.Dims[1]).Value, roles.Number(t.Dims[3]).Value
+			shape := []int{len(blocksTried), blockTried, int(heads), int(width)}
 			junk := slices.Repeat([]float64{math.NaN()}, shape[0]*shape[1]*shape[2]*shape[3])
 			pools[past] = reference.NewFloats(t.DataType, shape, junk)
 		}

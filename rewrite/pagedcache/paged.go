@@ -116,7 +116,7 @@ type site struct {
 // Before evaluates the unconverted model, whose blocks are fused already, on several sequences, one by one. Apply
 // compares the converted model with the results.
 func Before(run *pass.Run, block int64) (*Change, error) {
-	c := &Change{Run: run, block: block, prover: run.NewProver()}
+	c := &Change{Run: run, block: block, prover: run.NewWeightProver()}
 	var err error
 	if c.trial, err = newScenario(run.Model); err != nil {
 		return nil, fmt.Errorf("the cache cannot be paged: %w", err)

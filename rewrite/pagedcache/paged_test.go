@@ -225,6 +225,21 @@ func TestWrongChange(t *testing.T) {
 	}
 }
 
+// TestNumbersAsSymbols: some exporters declare fixed sizes as symbols.
+func TestNumbersAsSymbols(t *testing.T) {
+	m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
+	for _, v := range slices.Concat(m.Graph.Inputs, m.Graph.Outputs) {
+		if typ, _ := v.Type(); len(typ.Dims) == 4 {
+			typ.Dims[1], typ.Dims[3] = onnx.Dim{Value: -1, Param: "2"}, onnx.Dim{Value: -1, Param: "16"}
+			v.SetType(typ)
+		}
+	}
+	r := applytest.Apply(t, m, rewrite.Request{PagedCache: 16}).Paged
+	if r.BytesPerToken != 512 {
+		t.Errorf("reported %+v", r)
+	}
+}
+
 // TestFarPositions: tables that depend on the greatest position of all sequences are refused.
 func TestFarPositions(t *testing.T) {
 	err := convert(t, rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"), func(m *onnx.Model) {
