@@ -115,7 +115,7 @@ func (f *FloatType) spacing(magnitude float64) float64 {
 // MakeInput returns input number of a site, of type t. The same arguments give the same elements.
 func MakeInput(k Kind, number int, t onnx.DataType, shape []int64) (*reference.Tensor, error) {
 	_, isFloat := FloatTypes[t]
-	if !isFloat && !t.IsInteger() && t != onnx.Bool {
+	if !isFloat && !t.IsInteger() && t != onnx.Bool && t != onnx.Float8E4M3FN {
 		return nil, fmt.Errorf("hard inputs do not support the type %s", t)
 	}
 	n, dims := 1, make([]int, len(shape))
@@ -123,12 +123,19 @@ func MakeInput(k Kind, number int, t onnx.DataType, shape []int64) (*reference.T
 		dims[i] = int(d)
 		n *= int(d)
 	}
-	if !isFloat { // 0 and 1 are indices of nearly any table
+	if !isFloat { // 0 and 1 are indices of nearly any table, and numbers of any type
 		r, v := rand.New(rand.NewPCG(uint64(number)+1, 0x6d6f6a6f)), make([]int64, n)
 		for i := range v {
 			v[i] = int64(r.IntN(2))
 		}
-		return reference.NewInts(t, dims, v), nil
+		if t != onnx.Float8E4M3FN {
+			return reference.NewInts(t, dims, v), nil
+		}
+		floats := make([]float64, n)
+		for i, x := range v {
+			floats[i] = float64(x)
+		}
+		return reference.NewFloats(t, dims, floats), nil
 	}
 	row := n
 	if len(dims) > 0 {
