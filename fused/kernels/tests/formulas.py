@@ -296,7 +296,8 @@ def paged_attention(q, k, v, key_cache, value_cache, cumulative_sequence_length,
     keys, values, cum = np.array(key_cache), np.array(value_cache), cumulative_sequence_length.astype(int)
     block, table, past = keys.shape[1], block_table.astype(int), past_seqlens.astype(int)
     place = lambda b, j: (table[b, j // block], j % block)
-    for b, t in ((b, t) for b in range(len(past)) for t in range(cum[b], cum[b + 1])):
+    for t in range(len(q)):
+        b = np.searchsorted(cum[1:], t, "right")
         at = place(b, past[b] + t - cum[b])
         if slot_mapping is not None:
             at = divmod(int(slot_mapping[t]), block)
