@@ -25,28 +25,7 @@ func TestOneChunk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := onnxtest.New(18)
-			v := b.Input("v", onnx.Float, "b", 2, "n", 5)
-			n := b.Op("Slice", b.Op("Shape", v), b.Ints(2), b.Ints(3))
-			short := b.Op("Mod", b.Op("Sub", b.Ints(0), n), b.Ints(64))
-			chunk := func(v *onnx.Value, width int64) *onnx.Value {
-				pads := b.Op("Concat", b.Ints(0, 0, 0, 0, 0, 0), short, b.Ints(0), onnx.IntAttr("axis", 0))
-				chunks := b.Op("Reshape", b.Op("Pad", v, pads), b.Ints(0, 0, -1, 64, width))
-				return b.Op("Gather", chunks, 0, onnx.IntAttr("axis", 2))
-			}
-			q, k := b.Input("q", onnx.Float, "b", 2, "n", 4), b.Input("k", onnx.Float, "b", 2, "n", 4)
-			sums := b.Op("CumSum", chunk(b.Input("gate", onnx.Float, "b", 2, "n", 1), 1), 2)
-			turned := func(v *onnx.Value) *onnx.Value {
-				return b.Op("Transpose", v, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
-			}
-			mask := make([]float32, 64*64)
-			for i := range mask {
-				if i%64 > i/64 {
-					mask[i] = float32(math.Inf(-1))
-				}
-			}
-			factors := b.Op("Exp", b.Op("Add", b.Op("Sub", sums, turned(sums)), b.Floats([]int64{64, 64}, mask...)))
-			scores := b.Op("Mul", b.Op("MatMul", chunk(q, 4), turned(chunk(k, 4))), factors)
-			b.Output(c.rows(b, b.Op("MatMul", scores, chunk(v, 5)), n))
+			oneChunk(b, c.rows, func(_ string, v *onnx.Value) *onnx.Value { return v })
 			r := apply(t, b.Model)
 			found := ""
 			for _, s := range r.Sites {
@@ -59,4 +38,52 @@ func TestOneChunk(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBoundedOperands demands that nodes which bound an operand are not taken into the op, which does not bound it.
+func TestBoundedOperands(t *testing.T) {
+	for _, which := range []string{"q", "k", "v", "gate"} {
+		b := onnxtest.New(18)
+		oneChunk(b, func(b *onnxtest.Builder, all, n *onnx.Value) *onnx.Value {
+			return b.Op("Slice", all, b.Ints(0), n, b.Ints(2))
+		}, func(name string, v *onnx.Value) *onnx.Value {
+			if name != which {
+				return v
+			}
+			most := map[string]float32{"k": 3, "q": 50, "v": 50}[name]
+			return b.Op("Clip", v, b.Floats(nil, -50), b.Floats(nil, most))
+		})
+		for _, s := range apply(t, b.Model).Sites {
+			if s.Op == "LinearAttention" && s.Status == Fused {
+				t.Errorf("fused, although %s is bounded", which)
+			}
+		}
+	}
+}
+
+// oneChunk adds gated linear attention of at most 64 tokens. rows takes n rows of the chunk; bound changes an operand.
+func oneChunk(b *onnxtest.Builder, rows func(b *onnxtest.Builder, all, n *onnx.Value) *onnx.Value,
+	bound func(name string, v *onnx.Value) *onnx.Value) {
+	v := b.Input("v", onnx.Float, "b", 2, "n", 5)
+	n := b.Op("Slice", b.Op("Shape", v), b.Ints(2), b.Ints(3))
+	short := b.Op("Mod", b.Op("Sub", b.Ints(0), n), b.Ints(64))
+	chunk := func(v *onnx.Value, width int64) *onnx.Value {
+		pads := b.Op("Concat", b.Ints(0, 0, 0, 0, 0, 0), short, b.Ints(0), onnx.IntAttr("axis", 0))
+		chunks := b.Op("Reshape", bound(v.Name, b.Op("Pad", v, pads)), b.Ints(0, 0, -1, 64, width))
+		return b.Op("Gather", chunks, 0, onnx.IntAttr("axis", 2))
+	}
+	q, k := b.Input("q", onnx.Float, "b", 2, "n", 4), b.Input("k", onnx.Float, "b", 2, "n", 4)
+	sums := b.Op("CumSum", chunk(b.Input("gate", onnx.Float, "b", 2, "n", 1), 1), 2)
+	turned := func(v *onnx.Value) *onnx.Value {
+		return b.Op("Transpose", v, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
+	}
+	mask := make([]float32, 64*64)
+	for i := range mask {
+		if i%64 > i/64 {
+			mask[i] = float32(math.Inf(-1))
+		}
+	}
+	factors := b.Op("Exp", b.Op("Add", b.Op("Sub", sums, turned(sums)), b.Floats([]int64{64, 64}, mask...)))
+	scores := b.Op("Mul", b.Op("MatMul", chunk(q, 4), turned(chunk(k, 4))), factors)
+	b.Output(rows(b, b.Op("MatMul", scores, chunk(v, 5)), n))
 }
