@@ -13,7 +13,7 @@ import (
 
 // spanLimits bound the search for many tokens. A chunk of 64 tokens in 32 heads of 128 channels takes about 200 million
 // steps each time that it runs.
-var spanLimits = match.Limits{Each: 1 << 14, Reserve: 1 << 30, Shares: 2}
+var spanLimits = match.Limits{Each: 1 << 14, Reserve: 1 << 31, Shares: 2}
 
 const (
 	maxSpan  = 4096 // nodes after a seed, and nodes of a span
@@ -27,6 +27,7 @@ type span struct {
 	g       *match.View
 	budget  *match.Budget
 	others  site.Others
+	known   map[string]*reading
 	from    map[*onnx.Value]bool // computed from the seed
 	rows    *onnx.Value          // the result of each token
 	present *onnx.Value          // the state after the last token; nil if nothing reads it
@@ -43,12 +44,13 @@ type span struct {
 // Spans finds linear attention over many tokens. Chunks and loops have any form: a span is the nodes between rows of
 // tokens and results of tokens that a sum over time, or a loop, takes part in, and its results tell what it computes.
 func Spans(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Miss) {
-	tried := map[*onnx.Node]bool{}
+	tried, known := map[*onnx.Node]bool{}, map[string]*reading{}
 	for _, n := range g.Graph.Nodes {
 		if !isSeed(g, n) || tried[n] || others.Have(n) {
 			continue
 		}
-		s := &span{g: g, budget: g.Budget(fused.LinearAttentionName+" of many tokens", spanLimits), others: others}
+		s := &span{g: g, budget: g.Budget(fused.LinearAttentionName+" of many tokens", spanLimits), others: others,
+			known: known}
 		s.budget.Begin(n)
 		if s.find(n) {
 			s.budget.Found()
@@ -101,7 +103,7 @@ func (s *span) operated() bool {
 		if !s.cut(inside) || s.budget.Spent() {
 			return false
 		}
-		if s.closed() && s.assign() {
+		if s.closed() && s.assigned() {
 			s.widen()
 			s.read = []*operand{s.q, s.k, s.v, s.decay, s.beta, s.skip}
 			return s.cut(nil) && s.closed()

@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/linear"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
@@ -142,5 +143,36 @@ func TestSpans(t *testing.T) {
 				t.Errorf("scale %v, want %v: %v", scale, c.scale, matches)
 			}
 		})
+	}
+}
+
+// TestLayersOfOneForm demands that only the first of several layers of one form is run: a reserve that is just enough
+// for one layer is enough for eight.
+func TestLayersOfOneForm(t *testing.T) {
+	defer func(was int) { linear.SpanLimits.Reserve = was }(linear.SpanLimits.Reserve)
+	found := func(layers, reserve int) (n int) {
+		linear.SpanLimits.Reserve = reserve
+		c := newSequence("n")
+		for range layers {
+			sums := c.sums(0)
+			c.v = c.attended(c.between(sums, sums))
+		}
+		c.Output(c.v)
+		matches, _ := patterns.Builtin().Find(c.Model.Graph, infer.Analyze(c.Model))
+		for _, m := range matches {
+			if m.Op == "LinearAttention" {
+				n++
+			}
+		}
+		return n
+	}
+	reserve := 1
+	for found(1, reserve) == 0 {
+		if reserve *= 2; reserve > 1<<31 {
+			t.Fatal("one layer is not found")
+		}
+	}
+	if n := found(8, reserve); n != 8 {
+		t.Errorf("%d of 8 layers are found with a reserve of %d steps", n, reserve)
 	}
 }

@@ -305,13 +305,24 @@ func (c *cutter) constant(v *onnx.Value) error {
 		c.s.equal[v] = in
 		return nil
 	}
-	if t.Size() > maxConstantBytes {
+	if t.Size() > maxConstantBytes && !uniform(t) { // a state may be all zeros
 		return reason.New(reason.Depends, v.Producer,
 			"the matched nodes read the constant %q of %d bytes, which is not an input of the op", v.Name, t.Size()).
 			With("bytes", t.Size())
 	}
 	c.s.consts = append(c.s.consts, v)
 	return nil
+}
+
+// uniform reports whether all elements of a constant are equal.
+func uniform(t *onnx.Tensor) bool {
+	b, err := t.Bytes()
+	n := int(t.Len())
+	if err != nil || n == 0 {
+		return false
+	}
+	size := len(b) / n
+	return size > 0 && size*n == len(b) && bytes.Equal(b[size:], b[:len(b)-size])
 }
 
 // copied finds the weight among the inputs of the match that t copies. Exporters store a shared weight several times,
