@@ -13,6 +13,8 @@ BIN := $(BUILD)/mojo-patch
 SO := $(if $(filter Darwin,$(shell uname -s)),dylib,so)
 LIBRARY := $(BUILD)/libmojo_ops.$(SO)
 KERNELS := $(BUILD)/kernels/libmojo_ops.$(SO)
+# A first look at a fresh clone compiles the loops of this machine's instruction set only.
+DEMO_LIBRARY := $(BUILD)/kernels/here/libmojo_ops.$(SO)
 # The version that the wheel has, too: CHANGELOG.md's. Without Python, the commit.
 VERSION := $(shell $(PYTHON) python/backend.py --version 2>/dev/null || \
 	git describe --always --dirty 2>/dev/null || echo dev)
@@ -47,8 +49,6 @@ cann: $(CANN_LIBRARY) ## build/libmojo_ops_cann.so: the kernels for the CANN pro
 wheel: $(WHEEL_DONE) ## build/wheel: the program, the kernels and a module to use them, as a Python package
 fetch: $(FETCHED) ## fetch onnxruntime into the user's cache folder
 
-# A first look at a fresh clone compiles the loops of this machine's instruction set only.
-DEMO_LIBRARY := $(BUILD)/kernels/here/libmojo_ops.$(SO)
 demo: $(BIN) $(or $(wildcard $(LIBRARY)),$(DEMO_LIBRARY)) ## patch a bundled model, compare with PyTorch's outputs
 	@MOJO_OPS_LIBRARY="$(abspath $(lastword $^))" tools/demo.sh
 

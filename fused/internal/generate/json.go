@@ -54,8 +54,8 @@ func (f formJSON) MarshalJSON() ([]byte, error) {
 
 // headOf returns an op in JSON without the closing brace, so that its forms can follow.
 func headOf(o *fused.Op) (string, error) {
-	op := opJSON{Name: o.Name, Family: o.Family.Name, Devices: o.Devices, Partial: o.Partial,
-		Inputs: parameters(o.Inputs), Outputs: parameters(o.Outputs)}
+	op := opJSON{Name: o.Name, Family: o.Family.Name, Devices: append([]fused.Device{}, o.Devices...),
+		Partial: o.Partial, Inputs: parameters(o.Inputs), Outputs: parameters(o.Outputs)}
 	for _, a := range o.Attributes {
 		op.Attributes = append(op.Attributes, attributeJSON{a.Name, kinds[a.Type], a.Values})
 	}
