@@ -19,6 +19,8 @@ const (
 	maxSliceNodes = 128
 	// maxConstantBytes bounds the constants that are read.
 	maxConstantBytes = 1 << 20
+	// maxUniformBytes bounds those whose elements are all equal, such as a state of zeros.
+	maxUniformBytes = 1 << 26
 	// maxKnownNodes bounds the search for inputs of the match behind a known value.
 	maxKnownNodes = 16
 	// maxCongruence bounds the depth to which two computations are compared.
@@ -305,7 +307,7 @@ func (c *cutter) constant(v *onnx.Value) error {
 		c.s.equal[v] = in
 		return nil
 	}
-	if t.Size() > maxConstantBytes && !uniform(t) { // a state may be all zeros
+	if t.Size() > maxConstantBytes && (t.Size() > maxUniformBytes || !uniform(t)) {
 		return reason.New(reason.Depends, v.Producer,
 			"the matched nodes read the constant %q of %d bytes, which is not an input of the op", v.Name, t.Size()).
 			With("bytes", t.Size())
