@@ -7,6 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -27,7 +28,7 @@ type span struct {
 	g       *match.View
 	budget  *match.Budget
 	others  site.Others
-	known   map[string]*reading
+	known   probe.Readings[roles]
 	from    map[*onnx.Value]bool // computed from the seed
 	rows    *onnx.Value          // the result of each token
 	present *onnx.Value          // the state after the last token; nil if nothing reads it
@@ -44,7 +45,7 @@ type span struct {
 // Spans finds linear attention over many tokens. Chunks and loops have any form: a span is the nodes between rows of
 // tokens and results of tokens that a sum over time, or a loop, takes part in, and its results tell what it computes.
 func Spans(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Miss) {
-	tried, known := map[*onnx.Node]bool{}, map[string]*reading{}
+	tried, known := map[*onnx.Node]bool{}, probe.Readings[roles]{}
 	for _, n := range g.Graph.Nodes {
 		if !isSeed(g, n) || tried[n] || others.Have(n) {
 			continue

@@ -69,12 +69,17 @@ const maxNumbers = 1 << 16
 
 var seed = maphash.MakeSeed()
 
-// Tensor writes a hash of the elements of a constant.
+// Tensor writes a hash of the elements of a constant, unless it has too many.
 func (f *Form) Tensor(t *onnx.Tensor) {
 	if t.Len() > maxNumbers {
 		f.Unclear = true
 		return
 	}
+	f.Elements(t)
+}
+
+// Elements writes a hash of the elements of a constant of any size.
+func (f *Form) Elements(t *onnx.Tensor) {
 	elements, err := t.Bytes()
 	f.Unclear = f.Unclear || err != nil
 	fmt.Fprint(f, t.DataType, t.Dims, maphash.Bytes(seed, elements))
