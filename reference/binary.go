@@ -136,27 +136,15 @@ func opPow(c *call) []*Tensor {
 	r := &Tensor{DataType: a.DataType, Shape: out}
 	switch {
 	case a.IsFloat():
-		r.F = zipWith(a.F, a.Shape, b.toFloats(), b.Shape, out, powFloat)
+		r.F = zipWith(a.F, a.Shape, b.Floats(), b.Shape, out, powFloat)
 	case !b.IsFloat():
 		r.I = zipWith(a.I, a.Shape, b.I, b.Shape, out, powInt)
 	default:
-		r.I = zipWith(a.toFloats(), a.Shape, b.F, b.Shape, out, func(x, y float64) int64 {
+		r.I = zipWith(a.Floats(), a.Shape, b.F, b.Shape, out, func(x, y float64) int64 {
 			return truncate(math.Pow(x, y))
 		})
 	}
 	return one(r)
-}
-
-// toFloats returns the elements as floats for any type.
-func (t *Tensor) toFloats() []float64 {
-	if t.F != nil || t.I == nil {
-		return t.F
-	}
-	v := make([]float64, len(t.I))
-	for i := range v {
-		v[i] = t.floatAt(i)
-	}
-	return v
 }
 
 func powFloat(x, y float64) float64 {

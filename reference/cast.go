@@ -69,9 +69,9 @@ func cast(x *Tensor, to onnx.DataType, saturate bool, mode string, exact bool) *
 	case x.IsFloat() && isInt(to):
 		r.I = mapSlice(x.F, func(v float64) int64 { return floatToInt(v, to) })
 	case isInt(from) && isFloat(to) && exact:
-		r.F = slices.Clone(x.toFloats())
+		r.F = slices.Clone(x.Floats())
 	case isInt(from) && isFloat(to):
-		r.F = roundedCopy(x.toFloats(), to, saturate, mode)
+		r.F = roundedCopy(x.Floats(), to, saturate, mode)
 	case isInt(from) && to == onnx.Bool:
 		r.I = mapSlice(x.I, func(v int64) int64 { return boolInt(v != 0) })
 	case isInt(from) && isInt(to):

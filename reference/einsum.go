@@ -64,7 +64,7 @@ func opEinsum(c *call) []*Tensor {
 				st[slices.Index(order, labels[i][k])] += s
 			}
 		}
-		for k, v := range readStrided(x.toFloats(), all, st, 0) {
+		for k, v := range readStrided(x.Floats(), all, st, 0) {
 			prod[k] *= v
 		}
 	}

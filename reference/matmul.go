@@ -93,7 +93,7 @@ func matmulWith(mul gemmFunc, a, b *Tensor) *Tensor {
 		return r
 	}
 	r := newFloats(a.DataType, shape)
-	af, bf := a.F, b.toFloats()
+	af, bf := a.F, b.Floats()
 	switch {
 	case a.lazy != nil || b.lazy != nil:
 		check(matmulLazy(mul, a, b, as, bs, batch, m, k, n, r.F))
@@ -147,7 +147,7 @@ func opGemm(c *call) []*Tensor {
 		}
 		check(matmulLazy(mul, a, b, a.Shape, b.Shape, nil, m, k, n, out))
 	} else {
-		gemm(mul, ta, tb, m, n, k, a.toFloats(), b.toFloats(), out)
+		gemm(mul, ta, tb, m, n, k, a.Floats(), b.Floats(), out)
 	}
 	if alpha != 1 {
 		for i := range out {
@@ -159,7 +159,7 @@ func opGemm(c *call) []*Tensor {
 		if !broadcastsTo(t.Shape, shape) {
 			fail("a C of %v does not broadcast to %v", t.Shape, shape)
 		}
-		for i, v := range expand(t.toFloats(), t.Shape, shape) {
+		for i, v := range expand(t.Floats(), t.Shape, shape) {
 			out[i] += beta * v
 		}
 	}

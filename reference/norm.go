@@ -152,7 +152,7 @@ func (c *call) affine(x *Tensor, y []float64, scale, bias *Tensor) *Tensor {
 	}
 	fits("bias", bias, x)
 	c.round(r.DataType, r.F)
-	r.F = zipWith(r.F, x.Shape, bias.toFloats(), bias.Shape, x.Shape, add)
+	r.F = zipWith(r.F, x.Shape, bias.Floats(), bias.Shape, x.Shape, add)
 	return r
 }
 
@@ -237,7 +237,7 @@ func opSkipLayerNorm(c *call) []*Tensor {
 	y = zipWith(y, x.Shape, scale.F, scale.Shape, x.Shape, multiply)
 	if beta != nil {
 		fits("bias", beta, x)
-		y = zipWith(y, x.Shape, beta.toFloats(), beta.Shape, x.Shape, add)
+		y = zipWith(y, x.Shape, beta.Floats(), beta.Shape, x.Shape, add)
 	}
 	return []*Tensor{NewFloats(x.DataType, x.Shape, y), nil, nil, x}
 }

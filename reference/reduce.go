@@ -81,7 +81,7 @@ func reduction(start float64, floats func(acc, x float64) float64, ints func(acc
 		if x.S != nil {
 			fail("no %s of strings", c.n.OpType)
 		}
-		f := fold(x.toFloats(), x.Shape, st, size(shape), start, c.adder(x.DataType, floats))
+		f := fold(x.Floats(), x.Shape, st, size(shape), start, c.adder(x.DataType, floats))
 		if done != nil {
 			count := float64(x.Len() / max(len(f), 1))
 			f = mapSlice(f, func(a float64) float64 { return done(a, count) })
@@ -115,7 +115,7 @@ func fold[T any](x []T, shape, st []int, n int, start T, add func(a, x T) T) []T
 func opReduceLogSumExp(c *call) []*Tensor {
 	x := c.in[0]
 	st, shape := c.reduced(x)
-	v := x.toFloats()
+	v := x.Floats()
 	m := fold(v, x.Shape, st, size(shape), math.Inf(-1), math.Max)
 	sum := make([]float64, len(m))
 	if len(v) > 0 {
@@ -148,7 +148,7 @@ func opArg(better func(int) bool) opFunc {
 		shape := slices.Clone(x.Shape)
 		shape[axis] = 1
 		r := newInts(onnx.Int64, shape)
-		v := x.toFloats()
+		v := x.Floats()
 		for o := range r.I {
 			at := func(k int) float64 { return v[o/inner*n*inner+k*inner+o%inner] }
 			best := 0

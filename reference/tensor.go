@@ -93,6 +93,19 @@ func (t *Tensor) withType(d onnx.DataType) *Tensor {
 	return &Tensor{DataType: d, Shape: t.Shape, F: t.F, I: t.I, S: t.S, lazy: t.lazy}
 }
 
+// Floats returns the elements as floats, for any type except strings; none of a lazy tensor. They may be
+// those of the tensor itself.
+func (t *Tensor) Floats() []float64 {
+	if t.F != nil || t.I == nil {
+		return t.F
+	}
+	v := make([]float64, len(t.I))
+	for i := range v {
+		v[i] = t.floatAt(i)
+	}
+	return v
+}
+
 // floatAt returns element i of any type as a float.
 func (t *Tensor) floatAt(i int) float64 {
 	if t.IsFloat() {

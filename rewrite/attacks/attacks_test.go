@@ -252,18 +252,7 @@ func evaluate(t *testing.T, m *onnx.Model, at trial) [][]float64 {
 	}
 	var list [][]float64
 	for _, v := range m.Graph.Outputs {
-		list = append(list, floats(out[v.Name]))
-	}
-	return list
-}
-
-func floats(t *reference.Tensor) []float64 {
-	if t.F != nil || t.I == nil {
-		return t.F
-	}
-	list := make([]float64, len(t.I))
-	for i, x := range t.I {
-		list[i] = float64(x)
+		list = append(list, out[v.Name].Floats())
 	}
 	return list
 }
@@ -302,7 +291,7 @@ func session(t *testing.T, m *onnx.Model, at trial, library, kernels string) ([]
 		if err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, floats(r))
+		list = append(list, r.Floats())
 	}
 	return list, nil
 }

@@ -86,21 +86,15 @@ func (c *Change) follow(positions []int64) (env map[*onnx.Value]*reference.Tenso
 			if err != nil {
 				continue
 			}
-			x := slices.Concat(t.F, floats(t.I))[0]
-			if x > 8 && x <= greatestNumber {
-				numbers = append(numbers, int64(x))
+			for _, x := range t.Floats() { // strings have none
+				if x > 8 && x <= greatestNumber {
+					numbers = append(numbers, int64(x))
+				}
 			}
 		}
 	}
 	slices.Sort(numbers)
 	return env, slices.Compact(numbers)
-}
-
-func floats(list []int64) (f []float64) {
-	for _, x := range list {
-		f = append(f, float64(x))
-	}
-	return f
 }
 
 // leaves reports whether a node that depends on more than positions reads a value.
@@ -112,13 +106,13 @@ func (c *Change) leaves(known map[*onnx.Value]*reference.Tensor, v *onnx.Value) 
 // isOfTokens reports whether a value has a row for each token, which equals the value for this token alone, or is the
 // same for all tokens.
 func isOfTokens(x *reference.Tensor, alone []map[*onnx.Value]*reference.Tensor, v *onnx.Value) bool {
-	all := slices.Concat(x.F, floats(x.I))
+	all := x.Floats()
 	for i, env := range alone {
 		y := env[v]
 		if y == nil {
 			return true // a far position cannot be computed, for one sequence as well
 		}
-		one := slices.Concat(y.F, floats(y.I))
+		one := y.Floats()
 		if slices.Equal(x.Shape, y.Shape) {
 			if !slices.Equal(all, one) {
 				return false
