@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 
@@ -60,6 +61,34 @@ func (t *Table) Section(w io.Writer, title string, rows int) {
 
 // Figure formats a number with six digits.
 func Figure(n golden.Number) string { return fmt.Sprintf("%.6g", float64(n)) }
+
+// Grouped yields the elements of a list by their keys, in the order in which the keys appear first.
+func Grouped[T any](list []T, key func(T) string) iter.Seq2[string, []T] {
+	var order []string
+	by := map[string][]T{}
+	for _, x := range list {
+		k := key(x)
+		if by[k] == nil {
+			order = append(order, k)
+		}
+		by[k] = append(by[k], x)
+	}
+	return func(yield func(string, []T) bool) {
+		for _, k := range order {
+			if !yield(k, by[k]) {
+				return
+			}
+		}
+	}
+}
+
+// Names returns all names if --verbose is given, or else the first ones.
+func (a *App) Names(names []string) string {
+	if a.Verbose {
+		return strings.Join(names, ", ")
+	}
+	return Shorter(names)
+}
 
 // Shorter names the first few of many tensors.
 func Shorter(names []string) string {

@@ -105,26 +105,14 @@ func (r *Report) write(a *cli.App) {
 		t.Write(w)
 		r.worst(a)
 	}
-	var order []string
-	by := map[string][]quantize.Skipped{}
-	for _, s := range r.Skipped {
-		if by[s.Reason] == nil {
-			order = append(order, s.Reason)
-		}
-		by[s.Reason] = append(by[s.Reason], s)
-	}
-	for _, why := range order {
+	for why, list := range cli.Grouped(r.Skipped, func(s quantize.Skipped) string { return s.Reason }) {
 		var names []string
 		var size int64
-		for _, s := range by[why] {
+		for _, s := range list {
 			names, size = append(names, s.Name), size+s.Bytes
 		}
-		text := cli.Shorter(names)
-		if a.Verbose {
-			text = strings.Join(names, ", ")
-		}
-		fmt.Fprintf(w, "stays float, %s: %s (%s), %s\n", why, cli.Counted(len(names), "weight"), text,
-			english.Bytes(size))
+		fmt.Fprintf(w, "stays float, %s: %s (%s), %s\n", why, cli.Counted(len(names), "weight"),
+			a.Names(names), english.Bytes(size))
 	}
 	if len(r.Formats) == 0 {
 		return

@@ -113,31 +113,18 @@ func writeQuantized(a *cli.App, m *onnx.Model, r *weights.Report, kernelsLib str
 			r.Check.Definition,
 			r.Check.Structural, kernelFigure(r.Check))
 	}
-	var order []string
-	by := map[string][]weights.WidenedKey{}
-	for _, k := range r.Widened {
-		if by[k.Reason] == nil {
-			order = append(order, k.Reason)
-		}
-		by[k.Reason] = append(by[k.Reason], k)
-	}
-	for _, why := range order {
+	for why, list := range cli.Grouped(r.Widened, func(k weights.WidenedKey) string { return k.Reason }) {
 		var names []string
 		var size int64
 		refused := ""
-		for _, k := range by[why] {
+		for _, k := range list {
 			names, size = append(names, k.Name), size+k.Bytes
 			if k.Refused {
 				refused = "warning: becomes float, "
 			}
 		}
-		text := cli.Shorter(names)
-		if a.Verbose {
-			text = strings.Join(names, ", ")
-		}
 		fmt.Fprintf(w, "%s%s: %s (%s), %s\n", cmp.Or(refused, "stays float, "), why, cli.Counted(len(names), "key"),
-			text,
-			english.Bytes(size))
+			a.Names(names), english.Bytes(size))
 	}
 	session.SayWidened(a, m, kernelsLib)
 }
