@@ -67,7 +67,8 @@ check: $(CHECKS) ## formatting, vet and linters of Go, C++ and Python, here and 
 quick: check test-quick ## check, and the Go tests that take little time: under two minutes when everything is cached
 test: ## everything: the checks, all tests, the kernels under the sanitizers
 	@$(MAKE) --no-print-directory -j3 $(TEST_NEEDS)
-	@$(MAKE) --no-print-directory -j3 $(filter --%,$(.FEATURES:output-sync=--output-sync=target)) STEPS=1 $(TEST_STEPS)
+	@$(MAKE) --no-print-directory -j3 $(filter --%,$(.FEATURES:output-sync=--output-sync=target)) \
+		STEPS=1 test-ray test-steps
 	@echo "all tests passed"
 
 bench: ## time the kernels against what they replace, and apply on large graphs

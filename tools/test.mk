@@ -6,8 +6,8 @@ TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBR
 	PATH="$(dir $(CMAKE)):$$PATH"
 
 # What the steps need is fetched and built first, side by side; then they run three at a time, since some of them wait
-# as much as they work, the longest ones first.
-TEST_STEPS := test-kernels test-go test-cuda test-ray test-cann test-zoo test-isa test-arm64 test-wheel \
+# as much as they work, the longest ones first. Ray gives up a process that answers late, so they make way for test-ray.
+TEST_STEPS := test-kernels test-go test-cuda test-cann test-zoo test-isa test-arm64 test-wheel \
 	test-examples test-fetch check test-docs
 TEST_NEEDS := all $(DEMO_LIBRARY) $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) \
 	$(CANN_VENV)/.installed $(RAY_VENV)/.installed
@@ -16,8 +16,10 @@ ifdef STEPS
 test-cann: | test-cuda
 endif
 
-.PHONY: test-go test-quick test-kernels test-isa test-zoo test-arm64 test-wheel test-examples test-ray test-fetch \
-	test-docs
+.PHONY: test-steps test-ray $(TEST_STEPS) test-quick
+
+test-steps:
+	@nice $(MAKE) --no-print-directory $(TEST_STEPS)
 
 # `make check` vets the tests too, with all that go vet knows. To link without what debuggers read takes half of the
 # time.

@@ -107,6 +107,7 @@ def two_nodes(folder, cpus):
         cluster.add_node(include_dashboard=False, include_log_monitor=False, no_monitor=True,
                          temp_dir=str(folder / "ray"), **node)
         cluster.add_node(**node)
+        cluster.worker = node
         yield cluster
     except BaseException:
         for path in [folder / "serve.log", *(folder / "ray").glob("session_latest/logs/serve/*.log")]:
@@ -203,6 +204,11 @@ def resumptions(folder):
     return sum(path.read_text(errors="replace").count("going on at token") for path in logs)
 
 
+def moved(folder, reconnections):
+    """How many requests went on elsewhere, by the ingress or by their client."""
+    return resumptions(folder) + reconnections.count
+
+
 def served(folder):
     """How many replicas of the model have answered a request so far."""
     logs = (folder / "ray").glob("session_latest/logs/serve/replica_decoder_Model_*.log")
@@ -232,15 +238,18 @@ def soak(options, folder):
         for thread in clients.threads:
             thread.start()
         time.sleep(options.seconds / 3)
-        for killed, (name, kill) in enumerate([("replica", kill_replica), ("node", kill_node)]):
-            if options.kill:
-                # Requests continue elsewhere only if a replica has taken some.
-                wait("an answer of each replica", lambda: served(folder) >= options.replicas + killed)
-                before = resumptions(folder) + reconnections.count
+        kills = 0
+        for name, kill in [("replica", kill_replica), ("node", kill_node)]:
+            before = moved(folder, reconnections)
+            # Killed between two requests, a replica loses none: then the next one is killed.
+            while options.kill and moved(folder, reconnections) == before:
+                wait("an answer of each replica", lambda kills=kills: served(folder) >= options.replicas + kills)
                 print(f"replicas: {len(replicas(cluster))}, answers: {clients.counts['answers']}; a {name} is killed")
                 kill(cluster)
-                wait("a request that goes on elsewhere", lambda: resumptions(folder) + reconnections.count > before)
-                wait("another replica", lambda: replicas(cluster))
+                kills += 1
+                wait("a request that goes on elsewhere, or an answer of a new replica",
+                     lambda before=before, kills=kills: moved(folder, reconnections) > before
+                     or served(folder) >= options.replicas + kills)
             time.sleep(options.seconds / 3)
         rate = clients.events / (time.monotonic() - begin)
         print("replicas at the end:", len(replicas(cluster)))
@@ -249,7 +258,7 @@ def soak(options, folder):
     return clients, rate
 
 
-def wait(what, condition, seconds=600):
+def wait(what, condition, seconds=1200):
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -271,6 +280,7 @@ def kill_replica(cluster):
 def kill_node(cluster):
     [node] = cluster.worker_nodes
     cluster.remove_node(node, allow_graceful=False)
+    cluster.add_node(**cluster.worker)
 
 
 def main():
@@ -286,7 +296,7 @@ def main():
     parser.add_argument("--max-tokens", type=int, default=200)
     parser.add_argument("--vocabulary", type=int, default=160)
     parser.add_argument("--no-kill", dest="kill", action="store_false")
-    parser.add_argument("--limit", type=int, default=600, help="seconds after which it gives up")
+    parser.add_argument("--limit", type=int, default=1500, help="seconds after which it gives up")
     options = parser.parse_args()
     options.max_replicas = options.max_replicas or options.replicas
     # With fewer rows than clients every replica is busy whenever it is killed.
