@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -60,6 +62,57 @@ func TestHeadings(t *testing.T) {
 		for name := range want {
 			if !got[name] {
 				t.Errorf("%s: --%s has no heading", c.CommandPath(), name)
+			}
+		}
+	}
+}
+
+// TestRules breaks each rule about flags of each command, which must say so.
+func TestRules(t *testing.T) {
+	for _, c := range cli.Leaves(newRoot(&cli.App{})) {
+		args := strings.Fields(c.CommandPath())[1:]
+		for _, models := range [][]string{{"absent.onnx"}, {"absent.onnx", "other.onnx"}, {}} {
+			if c.Args == nil || c.Args(c, models) == nil {
+				args = append(args, models...)
+				break
+			}
+		}
+		give := func(name string) string {
+			name, value, valued := strings.Cut(name, "=")
+			f := c.Flags().Lookup(name)
+			switch {
+			case f == nil:
+				t.Errorf("%s: a rule names --%s, which is not a flag", c.CommandPath(), name)
+				return ""
+			case f.Value.Type() == "bool":
+				value = strconv.FormatBool(f.DefValue == "false")
+			case !valued && strings.ContainsAny(f.DefValue, "0123456789"):
+				value = "7"
+			case !valued && name == "backend":
+				value = "+CPU"
+			case !valued:
+				value = "x"
+			}
+			return "--" + name + "=" + value
+		}
+		for _, r := range cli.RulesOf(c) {
+			for _, flag := range r.Flags {
+				broken, want := [][]string{{give(flag)}}, "--"+flag+" requires --"
+				if !r.Requires {
+					broken, want = nil, "cannot be combined with --"+flag
+					for _, other := range r.Others {
+						broken = append(broken, []string{give(flag), give(other)})
+					}
+				}
+				for _, flags := range broken {
+					var out, errors bytes.Buffer
+					code := execute(append(slices.Clone(args), flags...), &out, &errors)
+					said := strings.Contains(errors.String(), want) ||
+						!r.Requires && strings.Contains(errors.String(), " requires --") // which is checked first
+					if code != cli.ExitUsage || !said {
+						t.Errorf("%s %v: exit code %d, %s", c.CommandPath(), flags, code, &errors)
+					}
+				}
 			}
 		}
 	}

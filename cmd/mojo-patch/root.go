@@ -50,7 +50,7 @@ culprit; 4 onnxruntime, the kernel library or the kernels of a device are missin
 		DisableAutoGenTag: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		Version:           cli.Version(),
-		PersistentPreRunE: cli.NoStdout,
+		PersistentPreRunE: cli.CheckCommandLine,
 	}
 	root.SetFlagErrorFunc(cli.UnknownFlag)
 	root.SetHelpFunc(cli.Help)

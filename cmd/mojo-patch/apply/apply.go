@@ -17,7 +17,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
-	"github.com/mojo-patch/mojo-patch/rewrite/pagedcache"
 	"github.com/spf13/cobra"
 )
 
@@ -162,6 +161,9 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 			if err := f.Preset.Expand(a, c, args[0], typed, f.dryRun); err != nil {
 				return err
 			}
+			if err := cli.CheckRules(c); err != nil {
+				return err
+			}
 			return f.apply(a, c, args[0])
 		},
 	}
@@ -172,18 +174,18 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 	f.Learn.AddTo(c)
 	f.crosscheckFlags.flags(c)
 	fl.StringVar(&f.Golden, "golden", "", "recorded cases; apply writes the patched model only if it reproduces them")
-	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model for --golden in the built-in evaluator")
+	fl.BoolVar(&f.evaluator, "evaluator", false, "run the patched model in the built-in evaluator")
 	fl.StringSliceVar(&f.Free, "free", nil,
 		"dimensions of inputs to make dynamic, whose sizes at export are baked into constants: NAME, NAME=SIZE or "+
 			"NAME=INPUT.AXIS+INPUT.AXIS (inspect --dims lists them)")
 	fl.BoolVar(&f.ExtendMasks, "extend-masks", false,
-		"with --free: assume that masks folded into tables continue as they begin, although the mask of a longer "+
+		"assume that masks folded into tables continue as they begin, although the mask of a longer "+
 			"window looks the same")
 	fl.StringVar(&f.Cache, "cache", "",
 		"static: keep keys and values in buffers that grow; static=M: in buffers of M tokens; paged, paged=N: in "+
 			"blocks of 256 or N tokens that sequences share (default: as exported)")
 	fl.StringVar(&f.PastLength, "past-length", "",
-		"with --cache static: read the number of cached tokens from an input past_length instead of the length "+
+		"read the number of cached tokens from an input past_length instead of the length "+
 			"of the mask; =rows: one number for each sequence")
 	fl.Lookup("past-length").NoOptDefVal = planning.PastLengthOne
 	fl.BoolVar(&f.MLACache, "mla-cache", false,
@@ -194,23 +196,27 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 		"products and tables that other tools quantized (MatMulNBits, GatherBlockQuantized, "+
 			"QMoE, DequantizeLinear): keep them, or mojo to convert them to mojo.Linear, mojo.Embedding and mojo.QMoE")
 	fl.StringVar(&f.Activations, "activations", "",
-		"with --quantized mojo: type that products round activations to, in blocks of 32: int16 (default: same "+
+		"type that products round activations to, in blocks of 32: int16 (default: same "+
 			"tokens), int8 or float")
 	cli.CompleteValues(c, "quantized", func() []string {
 		return []string{planning.QuantizedKeep,
 			planning.QuantizedMojo}
 	}, false)
 	cli.CompleteValues(c, "activations", func() []string { return precision.ActivationKinds }, false)
-	c.MarkFlagsMutuallyExclusive("target", "cache")
-	c.MarkFlagsMutuallyExclusive("target", "mla-cache")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "find, check and report as match does; write nothing")
-	fl.BoolVar(&f.keepFailed, "keep-failed", false, "keep the output when --golden fails")
+	fl.BoolVar(&f.keepFailed, "keep-failed", false, "keep the output if it fails")
 	fl.Int64Var(&f.externalOver, "external-data-over", 0,
 		"put weights of more than this many bytes into OUT.data (0: only if needed)")
 	fl.BoolVar(&f.linkWeights, "link-weights", false,
 		"make OUT.data a hard link to the input's data file instead of a copy, if both would have the same bytes")
 	cli.CompleteFile(c, "output", "onnx")
 	cli.CompleteFile(c, "golden", "npz")
+	cli.Rules(c, "keep-failed evaluator requires golden", "past-length requires cache=static",
+		"extend-masks requires free", "activations requires quantized=mojo",
+		"target excludes cache mla-cache quantized=mojo runs-on: only fused ops do this",
+		"dry-run excludes golden cache free link-weights quantized=mojo mla-cache crosscheck: "+
+			"--dry-run writes no model",
+		"golden excludes cache=paged: recorded cases have no blocks")
 	cli.Headings(c, "output for target dtype backend golden html dry-run require json",
 		"Decoders: last-logits cache past-length mla-cache merge-products free extend-masks",
 		"Targets: shape accuracy-level runs-on", "Weights: quantized activations external-data-over link-weights",
@@ -253,38 +259,7 @@ func (f *options) check() error {
 	if f.externalOver < 0 {
 		return fmt.Errorf("--external-data-over %d: must be a number of bytes, 0 or more", f.externalOver)
 	}
-	if f.Golden == "" && (f.keepFailed || f.evaluator) {
-		return fmt.Errorf("--keep-failed and --evaluator require --golden")
-	}
-	if f.Golden != "" && f.dryRun {
-		return fmt.Errorf("--golden cannot be combined with --dry-run, which writes no model")
-	}
-	if f.PastLength != "" && f.Cache == "" {
-		return fmt.Errorf("--past-length requires --cache static")
-	}
-	if f.Golden != "" && strings.HasPrefix(f.Cache, pagedcache.Form) {
-		return fmt.Errorf("--golden cannot be combined with --cache %s: recorded cases have no blocks", pagedcache.Form)
-	}
-	if f.Cache != "" && f.dryRun {
-		return fmt.Errorf("--cache cannot be combined with --dry-run, which writes no model")
-	}
-	if len(f.Free) > 0 && f.dryRun {
-		return errors.New("--free cannot be combined with --dry-run, which writes no model; use inspect --dims")
-	}
-	if f.ExtendMasks && len(f.Free) == 0 {
-		return errors.New("--extend-masks requires --free")
-	}
-	if f.linkWeights && f.dryRun {
-		return errors.New("--link-weights cannot be combined with --dry-run, which writes no model")
-	}
-	if f.Quantized == planning.QuantizedMojo && f.dryRun {
-		return fmt.Errorf("--quantized %s cannot be combined with --dry-run, which writes no model",
-			planning.QuantizedMojo)
-	}
-	if f.MLACache && f.dryRun {
-		return fmt.Errorf("--mla-cache cannot be combined with --dry-run, which writes no model")
-	}
-	return f.possible(f.dryRun)
+	return f.possible()
 }
 
 func (f *options) apply(a *cli.App, c *cobra.Command, path string) error {

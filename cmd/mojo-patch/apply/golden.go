@@ -172,10 +172,7 @@ func (f *crosscheckFlags) flags(c *cobra.Command) {
 }
 
 // possible returns an error if --crosscheck is given and the second reader is not built in, or has no file to read.
-func (f *crosscheckFlags) possible(dryRun bool) error {
-	if f.crosscheck && dryRun {
-		return errors.New("--crosscheck cannot be combined with --dry-run, which writes no model")
-	}
+func (f *crosscheckFlags) possible() error {
 	if f.crosscheck && SecondReader == nil {
 		return cli.Environment(errors.New("--crosscheck: this program was built without the second reader; build it " +
 			"from source with: go build -tags crosscheck ./cmd/mojo-patch (because of the license of its tensor " +

@@ -45,33 +45,20 @@ func (f *rangesFlags) flags(c *cobra.Command) {
 	n := c.Flags()
 	n.BoolVar(&f.ranges, "ranges", false, "run the model in float32 and report what float16 and bfloat16 would lose")
 	n.StringArrayVar(&f.text.Prompts, "prompt", nil,
-		`with --ranges: a prompt to run on, "-" reads it from stdin; repeatable`)
-	n.StringVar(&f.file, "text", "", "with --ranges: a text file to run on, in pieces of --tokens")
+		`a prompt to run on, "-" reads it from stdin; repeatable`)
+	n.StringVar(&f.file, "text", "", "a text file to run on, in pieces of --tokens")
 	n.StringVar(&f.text.Tokenizer, "tokenizer", "",
-		"with --ranges: tokenizer.json, or the folder with it (default: the model's folder)")
+		"tokenizer.json, or the folder with it (default: the model's folder)")
 	cli.CompleteFile(c, "tokenizer", "json")
-	n.IntVar(&f.tokens, "tokens", 512, "with --ranges: tokens of a --text per run")
-	n.StringVar(&f.memory, "max-memory", "1G", "with --ranges: the most bytes of values to hold at once")
-	n.StringVar(&f.html, "html", "", "with --ranges: also write the report as one page, with a chart by layer")
+	n.IntVar(&f.tokens, "tokens", 512, "tokens of a --text per run")
+	n.StringVar(&f.memory, "max-memory", "1G", "the most bytes of values to hold at once")
+	n.StringVar(&f.html, "html", "", "also write the report as one page, with a chart by layer")
 	cli.CompleteFile(c, "html", "html")
+	cli.Rules(c, "tokenizer requires prompt text", "prompt text tokens max-memory html requires ranges",
+		"prompt text excludes inputs dim seed: --prompt and --text set the inputs")
 }
 
 func (f *rangesFlags) check(c *cobra.Command, model string) (err error) {
-	changed := c.Flags().Changed
-	for _, name := range []string{"prompt", "text", "tokenizer", "tokens", "max-memory", "html"} {
-		if changed(name) && !f.ranges {
-			return fmt.Errorf("--%s requires --ranges", name)
-		}
-	}
-	prompts := changed("prompt") || changed("text")
-	for _, name := range []string{"inputs", "dim", "seed"} {
-		if changed(name) && prompts {
-			return fmt.Errorf("--prompt and --text set the inputs: --%s cannot be combined with them", name)
-		}
-	}
-	if changed("tokenizer") && !prompts {
-		return errors.New("--tokenizer requires --prompt or --text")
-	}
 	if f.tokens < 1 {
 		return fmt.Errorf("--tokens %d: must be 1 or more", f.tokens)
 	}

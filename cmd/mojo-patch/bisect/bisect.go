@@ -98,7 +98,8 @@ It exits with 3 if all sites together pass.`,
 	cli.CompleteFile(c, "state", "json")
 	cli.CompleteFile(c, "golden", "npz")
 	cli.CompleteValues(c, "crash", func() []string { return []string{crashFails, crashUnknown} }, false)
-	c.MarkFlagsMutuallyExclusive("check", "golden")
+	cli.Rules(c, "check excludes golden: --check replaces the comparison",
+		"golden excludes inputs seed dim: --golden sets the inputs")
 	cli.Headings(c, "output golden check plan state extract provider json",
 		"Search: passing cases repeat timeout crash work force", cli.InputsHeading, cli.BoundsHeading,
 		"Patching: target shape accuracy-level runs-on dtype last-logits html", cli.SafeHeading,
@@ -153,9 +154,6 @@ func (f *options) valid(c *cobra.Command, path string) error {
 			}
 		}
 	}
-	if f.golden != "" && len(arguments(c, f.inputs)) > 0 {
-		return fmt.Errorf("--golden sets the inputs: %s cannot be combined with it", arguments(c, f.inputs)[0])
-	}
 	if f.crash != crashFails && f.crash != crashUnknown {
 		return fmt.Errorf("--crash %q: must be %s or %s", f.crash, crashFails, crashUnknown)
 	}
@@ -181,6 +179,9 @@ func (f *options) valid(c *cobra.Command, path string) error {
 
 func (f *options) bisect(a *cli.App, c *cobra.Command, path string) (err error) {
 	if err := f.plan.Read(c); err != nil {
+		return err
+	}
+	if err := cli.CheckRules(c); err != nil {
 		return err
 	}
 	if err := f.valid(c, path); err != nil {

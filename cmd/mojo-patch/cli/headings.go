@@ -132,6 +132,12 @@ func Usage(c *cobra.Command) error {
 			fmt.Fprintf(w, "\n%s:\n%s", g.Title, g.Flags.FlagUsagesWrapped(width))
 		}
 	}
+	if lines := Exclusions(c); len(lines) > 0 {
+		fmt.Fprint(w, "\nNot together:\n")
+		for _, line := range lines {
+			fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(wrapped(line, width-6), "\n", "\n      "))
+		}
+	}
 	if c.HasAvailableSubCommands() {
 		fmt.Fprintf(w, "\n%s [command] --help describes a command.\n", c.CommandPath())
 	}

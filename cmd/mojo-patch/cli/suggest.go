@@ -60,9 +60,9 @@ func Leaves(c *cobra.Command) (list []*cobra.Command) {
 	return list
 }
 
-// NoStdout returns an error if an output is "-". A model may need a second file for its weights, and is renamed when
+// noStdout returns an error if an output is "-". A model may need a second file for its weights, and is renamed when
 // complete, so it cannot go to stdout.
-func NoStdout(c *cobra.Command, _ []string) (err error) {
+func noStdout(c *cobra.Command) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		switch f.Name {
 		case "output", "html", "learn":

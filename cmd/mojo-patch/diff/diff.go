@@ -99,7 +99,7 @@ quantize their activations as they run.
 	cli.CompleteFile(c, "golden", "npz")
 	c.Flags().IntVar(&f.cases, "cases", 1, "number of random cases")
 	c.Flags().BoolVar(&f.hard, "hard", false, "add inputs that commonly expose attention bugs")
-	c.Flags().BoolVar(&f.existing, "ignore-padding", false, "with --hard: compare only the values computed for "+
+	c.Flags().BoolVar(&f.existing, "ignore-padding", false, "compare only the values computed for "+
 		"tokens, not for padding")
 	c.Flags().BoolVar(&f.nudge, "sensitivity", false,
 		"pass if the first model changes as much when its weights change by one unit in the last place")
@@ -107,6 +107,8 @@ quantize their activations as they run.
 	f.layersFlags.flags(c)
 	pageFlags(&f.page, c)
 	f.criteria.AddTo(c)
+	cli.Rules(c, "ignore-padding requires hard", "hard excludes inputs: --hard makes inputs",
+		"golden excludes inputs seed dim cases hard left right sensitivity: --golden sets the inputs")
 	cli.Headings(c, "golden inputs dim cases hard html layers provider json", "Inputs: seed ignore-padding",
 		cli.BoundsHeading, "Layers: max-memory router-ties sensitivity",
 		"Runtime: left right backend provider-option provider-library provider-device provider-only kernels "+
@@ -134,21 +136,8 @@ func (f *options) check(c *cobra.Command, args []string) error {
 	if f.golden == "" && len(args) < 2 {
 		return errors.New("diff needs a second model, --golden FILE, --left or --right to compare with")
 	}
-	if f.golden != "" {
-		for _, other := range []string{"inputs", "seed", "dim", "cases", "hard", "left", "right", "sensitivity"} {
-			if c.Flags().Changed(other) {
-				return fmt.Errorf("--golden sets the inputs: --%s cannot be combined with it", other)
-			}
-		}
-	}
 	if f.golden != "" && f.layers && len(args) < 2 {
 		return errors.New("--layers compares the values inside two models: name the original model before this one")
-	}
-	if f.hard && f.inputs.File != "" {
-		return errors.New("--hard makes inputs: it cannot be combined with --inputs")
-	}
-	if f.existing && !f.hard {
-		return errors.New("--ignore-padding requires --hard")
 	}
 	if f.cases < 1 {
 		return fmt.Errorf("--cases %d: must be 1 or more", f.cases)

@@ -23,17 +23,13 @@ type layersFlags struct {
 
 func (f *layersFlags) flags(c *cobra.Command) {
 	c.Flags().BoolVar(&f.layers, "layers", false, "also compare the values inside the models, block by block")
-	c.Flags().StringVar(&f.memory, "max-memory", "1G", "with --layers: the most bytes of values to hold at once")
+	c.Flags().StringVar(&f.memory, "max-memory", "1G", "the most bytes of values to hold at once")
 	c.Flags().BoolVar(&f.ties, "router-ties", false,
-		"with --layers: pass if tokens go to other experts in a tie and all else agrees")
+		"pass if tokens go to other experts in a tie and all else agrees")
+	cli.Rules(c, "max-memory router-ties requires layers")
 }
 
 func (f *layersFlags) check(c *cobra.Command) (err error) {
-	for _, name := range []string{"max-memory", "router-ties"} {
-		if c.Flags().Changed(name) && !f.layers {
-			return fmt.Errorf("--%s requires --layers", name)
-		}
-	}
 	f.most, err = cli.ParseBytes(f.memory)
 	if err != nil {
 		return fmt.Errorf("--max-memory: %w", err)

@@ -47,6 +47,9 @@ func document(w io.Writer, c *cobra.Command) {
 			fmt.Fprintf(w, "| %s | |\n| --- | --- |\n%s\n", g.Title, flagRows(g.Flags))
 		}
 	}
+	if lines := cli.Exclusions(c); len(lines) > 0 {
+		fmt.Fprintf(w, "Not together:\n\n- %s\n\n", strings.Join(lines, "\n- "))
+	}
 	if names := strings.Fields(c.Annotations[cli.SchemasOf]); len(names) > 0 {
 		for i, name := range names {
 			names[i] = fmt.Sprintf("[schemas/%s.json](schemas/%s.json)", name, name)

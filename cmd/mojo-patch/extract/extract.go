@@ -73,13 +73,8 @@ The files of --patterns are copied to DIR/patterns.`,
 	f.inline.AddTo(c)
 	cli.CompleteFile(c, "golden", "npz")
 	c.MarkFlagsOneRequired("node", "to", "block", "site")
-	for _, other := range []string{"to", "from"} {
-		c.MarkFlagsMutuallyExclusive(other, "node")
-		c.MarkFlagsMutuallyExclusive(other, "block")
-		c.MarkFlagsMutuallyExclusive(other, "site")
-	}
-	c.MarkFlagsMutuallyExclusive("node", "block", "site")
-	c.MarkFlagsMutuallyExclusive("golden", "inputs")
+	cli.Rules(c, "to from excludes node block site", "node excludes block site", "block excludes site",
+		"golden excludes inputs")
 	cli.Headings(c, "output node block site from to golden json", "Sites: patterns inline",
 		"Inputs: cases inputs dim seed", cli.RuntimeHeading, cli.PathsHeading)
 	a.JSONFlag(c, "extract")

@@ -28,13 +28,11 @@ func (f *InputFlags) AddTo(c *cobra.Command) {
 	c.Flags().Uint64Var(&f.Seed, "seed", 1, "seed of random inputs")
 	c.Flags().StringArrayVar(&f.dims, "dim", nil,
 		"NAME=VALUE: a symbolic dimension of random inputs, or batch, sequence, past; repeatable")
+	cli.Rules(c, "inputs excludes seed dim: --seed and --dim set random inputs")
 }
 
 // Check returns an error if flags conflict or a size is wrong.
 func (f *InputFlags) Check(c *cobra.Command) error {
-	if f.File != "" && (c.Flags().Changed("seed") || c.Flags().Changed("dim")) {
-		return fmt.Errorf("--seed and --dim set random inputs: they cannot be combined with --inputs")
-	}
 	_, err := f.Sizes()
 	return err
 }

@@ -73,19 +73,26 @@ func (f *options) flags(c *cobra.Command) {
 	n.BoolVar(&f.graph, "cuda-graph", false,
 		"record a decode step as a CUDA graph and replay it (default: with --provider cuda, for a model of apply "+
 			"--cache static --past-length)")
-	n.BoolVar(&f.margins, "margins", false, "with --json: report for each token the margin of its logit over the "+
+	n.BoolVar(&f.margins, "margins", false, "report for each token the margin of its logit over the "+
 		"next likeliest")
 	n.StringVar(&f.compare, "compare", "", "another model, whose choices are compared with the first model's")
 	cli.CompleteFile(c, "compare", "onnx")
 	n.StringVar(&f.follow, "follow", "",
-		"with --compare: token ids to feed to both models instead of the first model's choices")
+		"token ids to feed to both models instead of the first model's choices")
 	n.Float64Var(&f.maxKL, "max-kl", 0,
-		"with --compare: fail if the KL divergence of a step is greater, in nats, instead of if a token differs")
+		"fail if the KL divergence of a step is greater, in nats, instead of if a token differs")
 	n.StringVar(&f.Golden, "golden", "", "recorded greedy generations to compare with, .npz")
 	cli.CompleteFile(c, "golden", "npz")
 	n.Float64Var(&f.nearTie, "near-tie", generate.NearTie,
 		fmt.Sprintf("largest margin that counts as decided by rounding, in logits (default for half precision: %g)",
 			generate.NearTieHalf))
+	cli.Rules(c, "margins requires json", "follow max-kl requires compare", "near-tie requires compare golden",
+		"template system requires chat", "follow excludes max-tokens: --follow sets the number of tokens",
+		"compare golden excludes temperature top-k top-p min-p repetition-penalty frequency-penalty "+
+			"presence-penalty seed stop margins: a comparison follows the likeliest tokens",
+		"golden excludes compare prompt prompt-file ids chat max-tokens stop-token ignore-eos: "+
+			"--golden sets the prompts and tokens",
+		"ids excludes prompt prompt-file chat: --ids is the prompt")
 }
 
 func (f *options) check(c *cobra.Command) error {
@@ -123,53 +130,17 @@ func (f *options) check(c *cobra.Command) error {
 	if f.tieGiven = changed("near-tie"); !(f.nearTie >= 0) || math.IsInf(f.nearTie, 1) {
 		return fmt.Errorf("--near-tie %g: must be a number of 0 or more", f.nearTie)
 	}
-	if f.tieGiven && f.compare == "" && f.Golden == "" {
-		return errors.New("--near-tie requires --compare or --golden")
-	}
-	if f.klGiven = changed("max-kl"); f.klGiven && f.compare == "" {
-		return errors.New("--max-kl requires --compare")
-	}
+	f.klGiven = changed("max-kl")
 	if !(f.maxKL >= 0) || math.IsInf(f.maxKL, 1) {
 		return fmt.Errorf("--max-kl %g: must be a number of 0 or more", f.maxKL)
 	}
-	if f.follow != "" && (f.compare == "" || changed("max-tokens")) {
-		return errors.New("--follow requires --compare and sets the number of tokens: --max-tokens cannot be " +
-			"combined with it")
-	}
-	if !f.Chat && (changed("template") || changed("system")) {
-		return errors.New("--template and --system require --chat")
-	}
-	if f.compare != "" || f.Golden != "" {
-		for _, other := range []string{"temperature", "top-k", "top-p", "min-p", "repetition-penalty",
-			"frequency-penalty", "presence-penalty", "seed", "stop", "margins"} {
-			if changed(other) {
-				return fmt.Errorf("a comparison follows the likeliest tokens: --%s cannot be combined with "+
-					"--compare or --golden", other)
-			}
-		}
-	}
-	return f.checkPrompts(changed)
+	return f.checkPrompts()
 }
 
-func (f *options) checkPrompts(changed func(string) bool) error {
-	if f.Golden != "" {
-		for _, other := range []string{"compare", "prompt", "prompt-file", "ids", "chat", "max-tokens", "stop-token",
-			"ignore-eos"} {
-			if changed(other) {
-				return fmt.Errorf("--golden sets the prompts and tokens: --%s cannot be combined with it", other)
-			}
-		}
-		return nil
-	}
-	text := len(f.Prompts) > 0 || f.PromptFile != ""
-	switch {
-	case text && len(f.IDs) > 0:
-		return errors.New("--ids cannot be combined with --prompt or --prompt-file")
-	case !text && len(f.IDs) == 0:
+func (f *options) checkPrompts() error {
+	if f.Golden == "" && len(f.Prompts) == 0 && f.PromptFile == "" && len(f.IDs) == 0 {
 		return errors.New(`no prompt: use --prompt TEXT, --prompt-file FILE, --prompt - for stdin, or ` +
 			`--ids 1,2,3`)
-	case len(f.IDs) > 0 && f.Chat:
-		return errors.New("--chat needs a prompt of text: it cannot be combined with --ids")
 	}
 	if slices.Contains(f.Prompts, "") {
 		return errors.New("--prompt is empty")

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -29,26 +28,15 @@ func (f *dimsFlags) flags(c *cobra.Command) {
 		"list the constants computed from dimensions of the inputs: --dims=all, or --dims=NAME,… as apply --free "+
 			"takes them")
 	c.Flags().Lookup("dims").NoOptDefVal = allDims
-	c.Flags().StringVar(&f.golden, "golden", "", "with --dims: recorded cases, which decide between choices that the "+
+	c.Flags().StringVar(&f.golden, "golden", "", "recorded cases, which decide between choices that the "+
 		"model leaves open")
 	c.Flags().BoolVar(&f.extendMasks, "extend-masks", false,
-		"with --dims: assume that masks folded into tables continue as they begin")
+		"assume that masks folded into tables continue as they begin")
 	cli.CompleteFile(c, "golden", "npz")
+	cli.Rules(c, "golden extend-masks requires dims", "dims excludes why")
 }
 
 func (f *dimsFlags) asked() bool { return len(f.names) > 0 }
-
-func (f *dimsFlags) check(why bool) error {
-	switch {
-	case f.extendMasks && !f.asked():
-		return errors.New("--extend-masks requires --dims")
-	case f.golden != "" && !f.asked():
-		return errors.New("--golden requires --dims")
-	case why && f.asked():
-		return errors.New("--dims and --why cannot be combined")
-	}
-	return nil
-}
 
 // DimsReport is the result of --dims, and its JSON form.
 type DimsReport struct {

@@ -3,7 +3,6 @@ package inspect
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -63,7 +62,7 @@ other sizes.`,
 }
 
 func (f *inspectFlags) inspect(a *cli.App, path string) error {
-	if err := errors.Join(f.why.check(), f.dims.check(f.why.why)); err != nil {
+	if err := f.why.check(); err != nil {
 		return err
 	}
 	if f.dims.asked() {

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -26,7 +25,8 @@ func (f *whyFlags) flags(c *cobra.Command) {
 	c.Flags().BoolVar(&f.why, "why", false,
 		"explain for each node that usually marks a block why it was not fused: the nearest pattern, the "+
 			"difference, and advice")
-	c.Flags().StringVar(&f.node, "node", "", "with --why: only nodes whose name matches this regular expression")
+	c.Flags().StringVar(&f.node, "node", "", "only nodes whose name matches this regular expression")
+	cli.Rules(c, "node requires why")
 }
 
 // Why is the result of --why, and its JSON form.
@@ -92,9 +92,6 @@ func spotOf(n *onnx.Node) spot {
 func (s spot) String() string { return fmt.Sprintf("%s %q", s.Op, s.Name) }
 
 func (f *whyFlags) check() error {
-	if f.node != "" && !f.why {
-		return errors.New("--node requires --why")
-	}
 	if _, err := regexp.Compile(f.node); err != nil {
 		return fmt.Errorf("--node: %w", err)
 	}

@@ -37,6 +37,9 @@ unchanged. The plan holds the SHA-256 of the model file, and the versions of too
 			if err := f.Preset.Expand(a, c, args[0], planning.Changed(c), true); err != nil {
 				return err
 			}
+			if err := cli.CheckRules(c); err != nil {
+				return err
+			}
 			if out == "" {
 				if c.Flags().Changed("output") {
 					return errors.New("the path after -o is empty")

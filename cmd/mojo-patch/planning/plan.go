@@ -174,10 +174,6 @@ func (f *PlanFlags) Begin(a *cli.App) (*Plan, error) {
 		return nil, err
 	}
 	if f.runsOn != "" {
-		if t != nil {
-			return nil, errors.New("--runs-on supports only fused ops and standard ops: it cannot be combined with " +
-				"--target")
-		}
 		lib, _ := ort.Find(f.Onnxruntime) // any version will do if onnxruntime is missing
 		if request.RunsOn, err = runson.ParsePlace(f.runsOn, lib.Version); err != nil {
 			return nil, fmt.Errorf("--runs-on: %w", err)
@@ -185,13 +181,7 @@ func (f *PlanFlags) Begin(a *cli.App) (*Plan, error) {
 	}
 	switch f.Quantized {
 	case "", QuantizedKeep:
-		if f.Activations != "" {
-			return nil, fmt.Errorf("--activations requires --quantized %s", QuantizedMojo)
-		}
 	case QuantizedMojo:
-		if t != nil {
-			return nil, fmt.Errorf("--quantized %s makes fused ops: it cannot be combined with --target", QuantizedMojo)
-		}
 		request.OwnProducts = cmp.Or(f.Activations, precision.ActivationKinds[0])
 		if !slices.Contains(precision.ActivationKinds, request.OwnProducts) {
 			return nil, fmt.Errorf("--activations %q: must be one of %s", request.OwnProducts,
@@ -204,10 +194,6 @@ func (f *PlanFlags) Begin(a *cli.App) (*Plan, error) {
 		request.Merge = rewrite.MergeAll
 	}
 	if form, _, _ := strings.Cut(f.Cache, "="); form == pagedcache.Form {
-		if f.PastLength != "" {
-			return nil, errors.New("--past-length requires --cache static: with --cache paged, each sequence has a " +
-				"length")
-		}
 		if request.PagedCache, err = pagedcache.Parse(f.Cache); err != nil {
 			return nil, fmt.Errorf("--cache %w", err)
 		}

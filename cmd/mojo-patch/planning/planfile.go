@@ -2,7 +2,6 @@ package planning
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,18 +58,13 @@ func (f *PlanFileFlags) AddTo(c *cobra.Command) {
 			"here")
 	cli.CompleteFile(c, "plan", "json")
 	c.Flags().BoolVar(&f.force, "force", false,
-		"apply a --plan even if it was made for another file, with other patterns or by another version")
-	for _, other := range siteFlags {
-		c.MarkFlagsMutuallyExclusive("plan", other)
-	}
+		"apply it even if it was made for another file, with other patterns or by another version")
+	cli.Rules(c, "force requires plan", "plan excludes only skip node site: a plan chooses the sites")
 }
 
 // Read reads the plan, if any, and sets its flags that were not given on the command line.
 func (f *PlanFileFlags) Read(c *cobra.Command) error {
 	if f.Path == "" {
-		if f.force {
-			return errors.New("--force requires --plan")
-		}
 		return nil
 	}
 	var err error

@@ -143,8 +143,7 @@ func (f *PresetFlag) Expand(a *cli.App, c *cobra.Command, model string, given ma
 				continue
 			}
 		}
-		// cobra has checked the flags that were given only
-		if other := excluding(fl, c.Flags()); other != "" {
+		if other := cli.Excluding(c, name, value); other != "" {
 			return fmt.Errorf("--for %s stands for %s, which cannot be combined with --%s", f.name, text, other)
 		}
 		if err := c.Flags().Set(name, value); err != nil {
@@ -177,18 +176,6 @@ func (f *PresetFlag) isBFloat16(a *cli.App, path string) (bool, error) {
 	return slices.ContainsFunc(m.Graph.Initializers(), func(v *onnx.Value) bool {
 		return v.Const.DataType == onnx.BFloat16
 	}), nil
-}
-
-// excluding returns the name of a given flag that fl cannot be combined with, or "".
-func excluding(fl *pflag.Flag, all *pflag.FlagSet) string {
-	for _, group := range fl.Annotations["cobra_annotation_mutually_exclusive"] {
-		for other := range strings.FieldsSeq(group) {
-			if other != fl.Name && all.Changed(other) {
-				return other
-			}
-		}
-	}
-	return ""
 }
 
 func (f *PresetFlag) leave(flags []string, reason string) {

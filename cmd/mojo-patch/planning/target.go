@@ -20,16 +20,14 @@ func (f *targetFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.name, "target", target.Mojo,
 		"ops that replace a site: mojo (fused ops), or the ops of another runtime: "+otherTargets())
 	c.Flags().StringArrayVar(&f.shapes, "shape", nil,
-		"with --target: fix the shape of an input, such as input_ids=1x128, or a dimension, such as sequence=128 "+
+		"fix the shape of an input, such as input_ids=1x128, or a dimension, such as sequence=128 "+
 			"(repeatable)")
 	c.Flags().Int64Var(&f.accuracy, "accuracy-level", 0,
-		"with --target ort: how products with quantized weights round activations: 0 (not at all) or 4 (to 8 bits: "+
+		"how products with quantized weights round activations: 0 (not at all) or 4 (to 8 bits: "+
 			"faster, but other tokens)")
 	cli.CompleteValues(c, "target", targetNames, false)
-	// these are about kernels of fused ops
-	for _, other := range []string{"include", "backend", "kernels-lib", "assume-available"} {
-		c.MarkFlagsMutuallyExclusive("target", other)
-	}
+	cli.Rules(c, "shape requires target", "accuracy-level requires target=ort",
+		"target excludes include backend kernels-lib assume-available: its ops have no kernels of ours")
 }
 
 // of returns the target, or nil for fused ops, and the fixed shapes of its inputs.
@@ -38,14 +36,8 @@ func (f *targetFlags) of() (*target.Target, *target.Shapes, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("--target: %w", err)
 	}
-	if t == nil && len(f.shapes) > 0 {
-		return nil, nil, fmt.Errorf("--shape requires --target")
-	}
 	if f.accuracy != 0 && f.accuracy != 4 {
 		return nil, nil, fmt.Errorf("--accuracy-level %d: must be 0 or 4", f.accuracy)
-	}
-	if f.accuracy != 0 && f.name != "ort" {
-		return nil, nil, fmt.Errorf("--accuracy-level requires --target ort")
 	}
 	shapes, err := target.ParseShapes(f.shapes)
 	if err != nil {

@@ -28,13 +28,15 @@ type SafeFlags struct {
 func (f *SafeFlags) AddTo(c *cobra.Command, source string) {
 	fl := c.Flags()
 	fl.BoolVar(&f.Safe, "safe", false,
-		"with --dtype float16: scale values that would overflow, such as the residual stream, by powers of two")
+		"scale values that would overflow, such as the residual stream, by powers of two")
 	fl.StringVar(&f.inputs, "safe-inputs", "",
-		"with --safe: recorded cases to measure magnitudes on (default: "+source+")")
+		"recorded cases to measure magnitudes on (default: "+source+")")
 	fl.Float64Var(&f.headroom, "safe-headroom", streams.Headroom,
-		"with --safe: how many times the measured magnitude must fit into float16")
+		"how many times the measured magnitude must fit into float16")
+	cli.Rules(c, "safe requires dtype=float16", "safe-inputs safe-headroom requires safe")
 	if fl.Lookup("strict") == nil {
-		fl.BoolVar(&f.Strict, "strict", false, "with --safe: write nothing if a value has to stay in float32")
+		fl.BoolVar(&f.Strict, "strict", false, "write nothing if a value has to stay in float32")
+		cli.Rules(c, "strict requires safe")
 	}
 	cli.CompleteFile(c, "safe-inputs", "npz")
 }
@@ -42,12 +44,8 @@ func (f *SafeFlags) AddTo(c *cobra.Command, source string) {
 // Options returns nil without --safe. Cases come from the golden file if no other file is named; golden may be "".
 func (f *SafeFlags) Options(dtype onnx.DataType, golden string) (*streams.Options, error) {
 	switch {
-	case !f.Safe && (f.inputs != "" || f.Strict || f.headroom != streams.Headroom):
-		return nil, errors.New("--safe-inputs, --safe-headroom and --strict require --safe")
 	case !f.Safe:
 		return nil, nil
-	case dtype != onnx.Float16:
-		return nil, errors.New("--safe requires --dtype float16")
 	case !(f.headroom >= 1 && f.headroom <= 1<<14):
 		return nil, fmt.Errorf("--safe-headroom %g: must be a number from 1 to %d", f.headroom, 1<<14)
 	}

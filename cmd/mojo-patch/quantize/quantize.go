@@ -108,7 +108,7 @@ overflows in float16. --golden then compares with the converted model.`,
 	fl.StringVarP(&f.out, "output", "o", "", "file to write")
 	fl.StringVar(&f.golden, "golden", "", "recorded inputs to run the model on before and after: .npz, or a folder of "+
 		"ONNX test data")
-	fl.BoolVar(&f.evaluator, "evaluator", false, "with --golden: run in the built-in evaluator")
+	fl.BoolVar(&f.evaluator, "evaluator", false, "run in the built-in evaluator")
 	fl.Float64Var(&f.keepAbove, "keep-above", 0, "keep weights whose error is greater in float (default: round all)")
 	f.LimitFlags.AddTo(c)
 	precision.DTypeFlag(c, &f.dtype, "convert the model first: float32, float16 or bfloat16 (default: keep its type)")
@@ -125,6 +125,7 @@ overflows in float16. --golden then compares with the converted model.`,
 	cli.CompleteValues(c, "head", choices, false)
 	cli.CompleteValues(c, "experts", choices, false)
 	cli.CompleteValues(c, "activations", func() []string { return precision.ActivationKinds }, false)
+	cli.Rules(c, "evaluator max-kl min-top1 requires golden")
 	cli.Headings(c, "output format experts head only skip golden json",
 		"Weights: keep-above merge-products external-data-over", "Numbers: activations dtype", cli.SafeHeading,
 		"Checks: evaluator max-kl min-top1", cli.PathsHeading)
@@ -147,8 +148,6 @@ func (f *options) check(c *cobra.Command, path string) error {
 		return fmt.Errorf("--external-data-over %d: must be a number of bytes, 0 or more", f.externalOver)
 	case !slices.Contains(precision.ActivationKinds, f.activations):
 		return fmt.Errorf("--activations %s: choose %s", f.activations, strings.Join(precision.ActivationKinds, ", "))
-	case f.golden == "" && (f.evaluator || f.Limits.Set()):
-		return errors.New("--evaluator, --max-kl and --min-top1 require --golden")
 	case c.Flags().Changed("keep-above") && (!(f.keepAbove >= 0) || math.IsInf(f.keepAbove, 1)):
 		return fmt.Errorf("--keep-above %g: must be a number of 0 or more", f.keepAbove)
 	}

@@ -41,31 +41,25 @@ type modeFlags struct {
 func (f *modeFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.mode, "mode", modeRun, "examine each fused op: diff, dump or analyze (default: only run "+
 		"the model)")
-	c.Flags().StringVar(&f.at, "at", "", "with --mode: the ops to examine, as LAYER:OP with * for any, separated by ;")
+	c.Flags().StringVar(&f.at, "at", "", "the ops to examine, as LAYER:OP with * for any, separated by ;")
 	c.Flags().StringVar(&f.feed, "feed", feedObserve,
-		"with --mode diff: continue with the output of the op (observe) or of its definition (replace)")
+		"continue with the output of the op (observe) or of its definition (replace)")
+	cli.Rules(c, "at requires mode", "feed requires mode=diff", "mode excludes repeat: --repeat times runs")
 	cli.CompleteValues(c, "mode", func() []string { return []string{modeDiff, modeDump, modeAnalyze} }, false)
 	cli.CompleteValues(c, "feed", func() []string { return []string{feedObserve, feedReplace} }, false)
 }
 
 // check returns an error if flags conflict; out is where outputs are written.
-func (f *modeFlags) check(c *cobra.Command, out string) (err error) {
-	set := c.Flags().Changed
+func (f *modeFlags) check(out string) (err error) {
 	switch {
 	case !slices.Contains([]string{modeRun, modeDiff, modeDump, modeAnalyze}, f.mode):
 		return fmt.Errorf("--mode %q: must be diff, dump or analyze", f.mode)
-	case f.mode == modeRun && set("at"):
-		return errors.New("--at requires --mode")
-	case f.mode != modeDiff && set("feed"):
-		return errors.New("--feed requires --mode diff")
 	case f.feed != feedObserve && f.feed != feedReplace:
 		return fmt.Errorf("--feed %q: must be observe or replace", f.feed)
 	case f.mode == modeDump && out == "":
 		return errors.New("--mode dump needs a folder to write to: use --outputs FOLDER")
 	case f.mode != modeRun && f.mode != modeDump && out != "":
 		return fmt.Errorf("--mode %s does not support --outputs", f.mode)
-	case f.mode != modeRun && set("repeat"):
-		return errors.New("--repeat times runs: it cannot be combined with --mode")
 	}
 	if f.at != "" {
 		if f.filter, err = trace.ParseFilter(f.at); err != nil {

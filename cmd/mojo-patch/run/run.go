@@ -93,7 +93,7 @@ func (f *Options) Run(a *cli.App, c *cobra.Command, args []string) error {
 		return fmt.Errorf("--repeat %d: must be 1 or more", f.Repeat)
 	}
 	if !f.Record {
-		if err := f.modeFlags.check(c, f.Out); err != nil {
+		if err := f.modeFlags.check(f.Out); err != nil {
 			return err
 		}
 	}

@@ -63,8 +63,8 @@ It supports byte-level BPE and BPE with byte fallback, and rejects any other kin
 	c.Flags().BoolVar(&f.decode, "decode", false, "read ids and print their text")
 	c.Flags().BoolVar(&f.noSpecial, "no-special", false, "do not add the tokens for the beginning and end of a "+
 		"sequence")
-	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "with --decode: leave special tokens out of the text")
-	c.MarkFlagsMutuallyExclusive("decode", "no-special")
+	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "leave special tokens out of the text")
+	cli.Rules(c, "skip-special requires decode", "decode excludes no-special")
 	a.JSONFlag(c, "tokenize", "detokenize")
 	return c
 }

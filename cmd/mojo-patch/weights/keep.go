@@ -25,7 +25,6 @@ type keepFlags struct {
 	all         string
 	activations string
 	merge       bool
-	mergeGiven  func() bool
 	onnxruntime string
 	kernelsLib  string
 }
@@ -40,31 +39,24 @@ func (f *keepFlags) flags(c *cobra.Command) {
 			"matches this regular expression")
 	fl.Lookup("keep").NoOptDefVal = "."
 	fl.StringVar(&f.activations, "activations", "",
-		"with --keep or --keep-quantized: type that products round activations to, in blocks of 32: int16 "+
+		"type that products round activations to, in blocks of 32: int16 "+
 			"(default: same tokens), int8 (faster, but other tokens) or float; for FP8 weights: float, or "+
 			"fp8 in blocks of 128")
 	fl.BoolVar(&f.merge, "merge-products", true,
-		"with --keep or --keep-quantized: merge products of one value, such as q, k and v, into one as the model is "+
+		"merge products of one value, such as q, k and v, into one as the model is "+
 			"written")
-	f.mergeGiven = func() bool { return fl.Changed("merge-products") }
+	cli.Rules(c, "activations merge-products requires keep keep-quantized",
+		"keep excludes keep-quantized: --keep includes --keep-quantized and also keeps floats of 16 bits")
 	session.LibraryFlags(c, &f.onnxruntime, &f.kernelsLib)
 	cli.CompleteValues(c, "activations", func() []string { return precision.ActivationKinds }, false)
 }
 
 func (f *keepFlags) check() error {
 	flag := "--keep-quantized"
-	switch {
-	case f.all != "" && f.pattern != "":
-		return errors.New("--keep includes --keep-quantized and also keeps floats of 16 bits: use only one of them")
-	case f.all != "":
+	if f.all != "" {
 		f.pattern, flag = f.all, "--keep"
 	}
-	switch {
-	case f.activations != "" && f.pattern == "":
-		return errors.New("--activations requires --keep or --keep-quantized")
-	case f.mergeGiven() && f.pattern == "":
-		return errors.New("--merge-products requires --keep or --keep-quantized")
-	case f.activations != "" && !slices.Contains(precision.ActivationKinds, f.activations):
+	if f.activations != "" && !slices.Contains(precision.ActivationKinds, f.activations) {
 		return fmt.Errorf("--activations %s: choose %s", f.activations, strings.Join(precision.ActivationKinds, ", "))
 	}
 	if _, err := regexp.Compile(f.pattern); err != nil {

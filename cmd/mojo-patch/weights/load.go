@@ -110,6 +110,7 @@ does, so that nothing overflows. It needs disk space for the float32 model besid
 	cli.CompleteFile(c, "from", "gguf", "safetensors", "json")
 	cli.CompleteFile(c, "map", "json")
 	cli.CompleteValues(c, "dtype-provider", func() []string { return []string{"cpu", "cuda"} }, true)
+	cli.Rules(c, "dtype-provider requires dtype")
 	cli.Headings(c, "output from map keep-quantized dtype json",
 		"Weights: keep replace activations merge-products external-data-over", cli.SafeHeading,
 		"Paths: onnxruntime kernels-lib dtype-provider")
@@ -127,8 +128,6 @@ func (f *weightsLoadFlags) check(graph string) error {
 		return fmt.Errorf("%s is the input, which is never overwritten: choose another file with -o", f.out)
 	case f.externalOver < 0:
 		return fmt.Errorf("--external-data-over %d: must be a number of bytes, 0 or more", f.externalOver)
-	case f.dtype == "" && f.providers != nil:
-		return errors.New("--dtype-provider requires --dtype")
 	}
 	dtype, err := precision.DTypeOf(f.dtype)
 	if err != nil {
