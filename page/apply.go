@@ -284,12 +284,12 @@ func (p *Apply) Patterns() []patternRow {
 	return rows
 }
 
-// Absent names the patterns without sites or near misses.
+// Absent names the patterns without sites or near misses, except those that find the ops of others by evaluation.
 func (p *Apply) Absent() []string {
 	var names []string
 	for _, x := range p.Report.Patterns {
 		near := slices.ContainsFunc(p.Misses, func(m *miss) bool { return m.Pattern == x.Name })
-		if x.Found == 0 && !near {
+		if x.Found == 0 && !near && !strings.HasPrefix(x.Name, "fit:") {
 			names = append(names, x.Name)
 		}
 	}
