@@ -81,8 +81,8 @@ func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*Precision
 	return PrecisionExcept(m, to, nil, providers...)
 }
 
-// PrecisionExcept is Precision with additional float32 nodes: those in wide, which must be in the main graph. An output
-// of the model that such a node computes is float32 too.
+// PrecisionExcept is Precision with additional float32 nodes: those in wide. An output of the model that such a node
+// computes is float32 too.
 func PrecisionExcept(m *onnx.Model, to onnx.DataType, wide map[*onnx.Node]bool, providers ...string) (*PrecisionReport,
 	error) {
 	if m == nil || m.Graph == nil {

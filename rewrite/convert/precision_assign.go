@@ -67,7 +67,14 @@ func (p *precision) assign(g *onnx.Graph) {
 		p.lookAhead()
 	}
 	for _, n := range g.Nodes {
+		loop := p.wide[n] && (n.Is("Loop") || n.Is("Scan"))
+		p.setFloat32(n, loop)
 		for _, s := range n.Subgraphs() {
+			for _, v := range s.Inputs {
+				if loop && p.isFloat(v) {
+					p.kinds[v] = wide
+				}
+			}
 			p.assign(s)
 		}
 		p.node(n)
@@ -81,8 +88,13 @@ func (p *precision) node(n *onnx.Node) {
 	case n.Is("If"):
 		p.branches(n)
 		return
-	case n.Is("Loop"), n.Is("Scan"), n.Is("Constant"):
-		return // loop-carried values have the half type
+	case n.Is("Constant"):
+		return
+	case n.Is("Loop"), n.Is("Scan"):
+		if !p.float32[n] {
+			return // loop-carried values have the half type
+		}
+		k = wide
 	case n.Is("ConstantOfShape"):
 		k = constant
 	case n.Is("Cast"):
@@ -132,6 +144,10 @@ func (p *precision) branches(n *onnx.Node) {
 				continue
 			}
 			of := p.kindOf(s.Outputs[i])
+			if of == wide && p.wide[n] {
+				k = of
+				break
+			}
 			if j == 0 || k == constant {
 				k = of
 			}

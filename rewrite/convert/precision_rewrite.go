@@ -28,7 +28,7 @@ func (p *precision) rewrite() error {
 	for _, g := range graphs { // ask for types before any node changes
 		for _, v := range g.Inputs {
 			if p.isFloat(v) {
-				r.types[v] = p.to
+				r.types[v] = p.typeOf(v)
 			}
 		}
 		for _, n := range g.Nodes {

@@ -86,10 +86,14 @@ func (p *precision) outputGraphs(v *onnx.Value) []*onnx.Graph {
 
 // outputType returns the type of a float32 output of a graph.
 func (p *precision) outputType(g *onnx.Graph, i int) onnx.DataType {
-	if g.Parent == nil && p.wide[g.Outputs[i].Producer] {
+	if v := g.Outputs[i]; g.Parent == nil && p.wide[v.Producer] && p.kinds[v].float32() {
 		return onnx.Float
 	}
-	if n := p.holder(g); n.Is("If") {
+	n := p.holder(g)
+	if p.float32[n] {
+		return onnx.Float
+	}
+	if n.Is("If") {
 		if v := n.OutputValue(i); v != nil && p.kinds[v].float32() {
 			return onnx.Float
 		}
@@ -138,7 +142,10 @@ func (p *precision) typeOf(v *onnx.Value) onnx.DataType {
 	n := v.Producer
 	switch {
 	case n == nil:
-		return p.to // an input
+		if p.float32[p.holder(v.Graph)] {
+			return onnx.Float // of a loop
+		}
+		return p.to
 	case n.Is("If"):
 		if p.kinds[v].float32() {
 			return onnx.Float

@@ -56,7 +56,7 @@ func (c *chooser) bridged(m *onnx.Model) (*chooser, []*bridge, error) {
 
 func (c *chooser) inOrder(members map[*onnx.Value]bool) (list []*onnx.Value) {
 	list = append(list, c.graph.Inputs...)
-	for _, n := range c.graph.Nodes {
+	for _, n := range nodes(c.graph) {
 		list = append(list, n.Outputs...)
 	}
 	return slices.DeleteFunc(list, func(v *onnx.Value) bool { return !members[v] })
@@ -77,14 +77,28 @@ func (c *chooser) left() (n int) {
 func (c *chooser) stream(v *onnx.Value) (members map[*onnx.Value]bool, sums int) {
 	members = map[*onnx.Value]bool{v: true}
 	queue, seen := []*onnx.Value{v}, map[*onnx.Node]bool{}
+	passes := map[*onnx.Value][]*onnx.Value{}
+	for _, n := range nodes(c.graph) {
+		for _, b := range n.Borders() {
+			all := append([]*onnx.Value{n.Input(b.Input), n.OutputValue(b.Output)}, b.Inner...)
+			for _, w := range all {
+				passes[w] = append(passes[w], all...)
+			}
+		}
+	}
 	for len(queue) > 0 {
 		v, queue = queue[0], queue[1:]
-		nodes := []*onnx.Node{v.Producer}
+		near := []*onnx.Node{v.Producer}
 		for _, u := range v.Uses() {
-			nodes = append(nodes, u.Node)
+			near = append(near, u.Node)
 		}
-		for _, n := range nodes {
-			if n == nil || seen[n] || n.Graph != c.graph || !growsAlike(n) {
+		for _, w := range passes[v] {
+			if w != nil && w.Constant() == nil && !members[w] {
+				members[w], queue = true, append(queue, w)
+			}
+		}
+		for _, n := range near {
+			if n == nil || seen[n] || !growsAlike(n) || len(n.Subgraphs()) > 0 {
 				continue
 			}
 			seen[n] = true
@@ -110,18 +124,20 @@ func (c *chooser) stream(v *onnx.Value) (members map[*onnx.Value]bool, sums int)
 	return members, sums
 }
 
-// growsAlike reports whether the inputs and outputs of a node grow together.
-func growsAlike(n *onnx.Node) bool { return onnx.IsStandardDomain(n.Domain) && alike[n.OpType] }
+// growsAlike reports whether the inputs and outputs of a node grow together, or each with its values inside.
+func growsAlike(n *onnx.Node) bool {
+	return onnx.IsStandardDomain(n.Domain) && alike[n.OpType] || n.Borders() != nil
+}
 
 // cut puts bridges around a member of a stream if its producer or readers do not scale.
 func (c *chooser) cut(change *edit.Change, v *onnx.Value) (list []*bridge) {
-	made := v.Producer == nil || c.pinsOutput(v)
+	made := v.Producer == nil && v.Graph == c.graph || v.Producer != nil && c.pinsOutput(v)
 	var inside, pinning []onnx.Use
 	for _, u := range v.Uses() {
 		switch {
-		case u.Node.Graph == c.graph && growsAlike(u.Node):
+		case growsAlike(u.Node):
 			inside = append(inside, u)
-		case u.Node.Graph != c.graph || c.pinsInput(u):
+		case c.pinsInput(u):
 			pinning = append(pinning, u)
 		}
 	}
@@ -130,7 +146,7 @@ func (c *chooser) cut(change *edit.Change, v *onnx.Value) (list []*bridge) {
 		list = append(list, c.bridge(change, v, inside))
 	case made:
 	default:
-		if v.IsOutput() && v.OutputUses() == 1 {
+		if slices.Contains(c.graph.Outputs, v) && v.OutputUses() == 1 {
 			list = append(list, c.exit(change, v))
 		}
 		if len(pinning) > 0 {
@@ -179,7 +195,7 @@ func (c *chooser) alone(n *onnx.Node) *builder {
 
 // bridge makes nodes read a value times 1.
 func (c *chooser) bridge(change *edit.Change, v *onnx.Value, uses []onnx.Use) *bridge {
-	to := c.graph.NewValue(v.Name + "_scaled")
+	to := v.Graph.NewValue(v.Name + "_scaled")
 	b := &bridge{product: c.product(change, v, to), from: v, to: to}
 	for _, u := range uses {
 		change.SetInput(u.Node, u.Index, to)
@@ -199,8 +215,8 @@ func (c *chooser) exit(change *edit.Change, out *onnx.Value) *bridge {
 }
 
 func (c *chooser) product(change *edit.Change, v, to *onnx.Value) *onnx.Node {
-	one := change.AddInitializer(c.graph, onnx.NewFloat32s(v.Name+"_power", nil, []float32{1}))
-	n := change.AddNode(c.graph, "Mul", []*onnx.Value{v, one}, []*onnx.Value{to})
+	one := change.AddInitializer(v.Graph, onnx.NewFloat32s(v.Name+"_power", nil, []float32{1}))
+	n := change.AddNode(v.Graph, "Mul", []*onnx.Value{v, one}, []*onnx.Value{to})
 	n.Name = to.Name + "_Mul"
 	known := v
 	if _, ok := c.half[v]; !ok {

@@ -14,7 +14,7 @@ const none = -1
 // fewElements bounds the constants that may be copied for each reader.
 const fewElements = 1 << 14
 
-// builder assigns an exponent to every float value of the main graph, and adds the equations between them.
+// builder assigns an exponent to every float value of a model, and adds the equations between them.
 type builder struct {
 	system
 	facts *infer.Facts
@@ -51,26 +51,34 @@ func newBuilder(m *onnx.Model) *builder {
 			b.because(b.of(v), fmt.Sprintf("%q is an input of the model", v.Name))
 		}
 	}
-	for _, n := range m.Graph.Nodes {
-		for _, v := range n.Outputs {
-			b.outside(v)
+	for _, v := range m.Graph.Outputs {
+		if b.isFloat(v) {
+			b.because(b.of(v), fmt.Sprintf("%q is an output", v.Name))
 		}
-	}
-	for _, v := range m.Graph.Initializers() {
-		b.outside(v)
 	}
 	return b
 }
 
 // laws adds the equations of all nodes.
 func (b *builder) laws() {
-	for _, n := range b.graph.Nodes {
+	for _, n := range nodes(b.graph) {
 		b.told = map[int]bool{}
+		b.law(n)
+		b.rest(n)
+	}
+}
+
+// nodes lists the nodes of a graph except Constants, and before each the nodes of its graphs.
+func nodes(g *onnx.Graph) (list []*onnx.Node) {
+	for _, n := range g.Nodes {
+		for _, s := range n.Subgraphs() {
+			list = append(list, nodes(s)...)
+		}
 		if !n.Is("Constant") {
-			b.law(n)
-			b.rest(n)
+			list = append(list, n)
 		}
 	}
+	return list
 }
 
 // rest pins the inputs and outputs that the law of their node does not cover.
@@ -84,22 +92,6 @@ func (b *builder) rest(n *onnx.Node) {
 	for i := range n.Outputs {
 		if x := b.out(n, i); x != none && !told[-1-i] {
 			b.pin(x, n)
-		}
-	}
-}
-
-// outside pins values that leave the main graph.
-func (b *builder) outside(v *onnx.Value) {
-	if v == nil || !b.isFloat(v) {
-		return
-	}
-	if v.IsOutput() {
-		b.because(b.of(v), fmt.Sprintf("%q is an output", v.Name))
-	}
-	for _, u := range v.Uses() {
-		if u.Node.Graph != b.graph {
-			b.because(b.of(v), fmt.Sprintf("node %q (%s) of a subgraph reads %q", u.Node.Label(), u.Node.OpType,
-				v.Name))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -45,6 +46,7 @@ type chooser struct {
 // choose lowers overflowing values, in graph order.
 func (c *chooser) choose() error {
 	c.chosen, c.on = map[int]int{}, map[int][]*item{}
+	c.pinIdle()
 	if err := c.list(); err != nil {
 		return err
 	}
@@ -62,6 +64,24 @@ func (c *chooser) choose() error {
 	return nil
 }
 
+// pinIdle keeps the graphs that did not run as they are, because nothing proves their changes.
+func (c *chooser) pinIdle() {
+	for _, n := range c.idle() {
+		for _, x := range append(c.inputs(n), c.outputs(n)...) {
+			c.because(x, fmt.Sprintf("node %q is in a branch or loop that did not run on the inputs", n.Label()))
+		}
+	}
+}
+
+// idle lists the nodes with float results in graphs that did not run.
+func (c *chooser) idle() []*onnx.Node {
+	return slices.DeleteFunc(nodes(c.graph), func(n *onnx.Node) bool {
+		return c.ranges.ran[n.Graph] || n.Graph == c.graph || !slices.ContainsFunc(c.outputs(n), func(x int) bool {
+			return x != none
+		})
+	})
+}
+
 // list creates the items.
 func (c *chooser) list() error {
 	known := map[*onnx.Value]float64{}
@@ -71,10 +91,7 @@ func (c *chooser) list() error {
 			c.on[x] = append(c.on[x], i)
 		}
 	}
-	for _, n := range c.graph.Nodes {
-		if n.Is("Constant") {
-			continue
-		}
+	for _, n := range nodes(c.graph) {
 		for at, v := range n.Inputs {
 			x, ok := c.reads[onnx.Use{Node: n, Index: at}]
 			if !ok {
@@ -175,6 +192,14 @@ func (c *chooser) wide() (nodes map[*onnx.Node]bool, stays []Stay) {
 				Greatest: golden.Number(i.measured), Reason: c.reason(i)})
 		}
 		named[i.value] = true
+	}
+	told := map[*onnx.Graph]bool{}
+	for _, n := range c.idle() {
+		if v := n.Outputs[0]; c.half[v] && !told[n.Graph] {
+			told[n.Graph] = true
+			stays = append(stays, Stay{Value: v.Name, Node: n.Label(), Op: n.OpType, Reason: c.pins[c.of(v)]})
+		}
+		nodes[n] = true
 	}
 	for n := range maps.Clone(nodes) {
 		for _, v := range n.Inputs {

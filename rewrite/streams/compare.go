@@ -13,7 +13,7 @@ import (
 
 // Compare evaluates the converted model, and the original model in float16 and bfloat16 without scales, on the inputs,
 // and compares the outputs with those in float32. It returns an error if the converted model still overflows, inside an
-// op or a loop.
+// op.
 func (s *Safe) Compare(converted *onnx.Model) error {
 	brain, err := s.original.Clone()
 	if err != nil {
@@ -48,6 +48,7 @@ func (s *Safe) Compare(converted *onnx.Model) error {
 func (s *Safe) compare(m *onnx.Model, v *Variant) (overflows string, err error) {
 	vocabulary := golden.Vocabulary(s.original)
 	var logits []golden.LogitStats
+	graphs := numbers(m)
 	for i, inputs := range s.inputs {
 		got, err := run(m, inputs, func(n *onnx.Node, made []*reference.Tensor) error {
 			for _, t := range made {
@@ -59,7 +60,7 @@ func (s *Safe) compare(m *onnx.Model, v *Variant) (overflows string, err error) 
 				if i >= len(made) || w == nil || made[i] == nil {
 					continue
 				}
-				if overflows == "" && s.finite[w.Name] && !allFinite(made[i].F) {
+				if overflows == "" && s.finite[place{graphs[w.Graph], w.Name}] && !allFinite(made[i].F) {
 					overflows = n.Label()
 				}
 			}

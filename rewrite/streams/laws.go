@@ -41,7 +41,7 @@ var (
 func (b *builder) law(n *onnx.Node) {
 	switch {
 	case len(n.Subgraphs()) > 0:
-		b.pinAll(n)
+		b.borders(n)
 	case n.Domain == "com.microsoft":
 		b.microsoft(n)
 	case !onnx.IsStandardDomain(n.Domain):
@@ -57,6 +57,33 @@ func (b *builder) law(n *onnx.Node) {
 		}
 	default:
 		b.standard(n)
+	}
+}
+
+// borders adds the equations of a node with graphs: a number grows alike inside and outside.
+func (b *builder) borders(n *onnx.Node) {
+	list := n.Borders()
+	for _, x := range list {
+		all := []int{b.in(n, x.Input), b.out(n, x.Output)}
+		for _, v := range x.Inner {
+			if !b.isFloat(v) {
+				continue
+			}
+			if t := v.Constant(); t != nil && isZero(t) {
+				continue
+			} else if t != nil {
+				b.pin(b.of(v), n)
+			}
+			all = append(all, b.of(v))
+		}
+		b.same(all...)
+	}
+	for _, g := range n.Subgraphs() {
+		for _, v := range slices.Concat(g.Inputs, g.Outputs) {
+			if list == nil && b.isFloat(v) {
+				b.pin(b.of(v), n)
+			}
+		}
 	}
 }
 

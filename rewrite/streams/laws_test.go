@@ -108,8 +108,41 @@ var lawCases = []struct {
 			onnx.IntAttr("K", 16), onnx.IntAttr("bits", 4), onnx.IntAttr("block_size", 16))
 		return one(b.Op("Add", x, made))
 	}},
+	{"branches", 1, func(b *onnxtest.Builder, x, y, _ *onnx.Value) []*onnx.Value {
+		cond := b.Op("Cast", 1, onnx.IntAttr("to", int64(onnx.Bool)))
+		return one(b.Op("If", cond, body(b, "then_branch", func(b *onnxtest.Builder) { b.Output(b.Op("Add", x, y)) }),
+			body(b, "else_branch", func(b *onnxtest.Builder) { b.Output(x) })))
+	}},
+	{"a branch with a constant", 0, func(b *onnxtest.Builder, x, _, _ *onnx.Value) []*onnx.Value {
+		cond := b.Op("Cast", 1, onnx.IntAttr("to", int64(onnx.Bool)))
+		return one(b.Op("If", cond, body(b, "then_branch", func(b *onnxtest.Builder) { b.Output(b.Op("Neg", x)) }),
+			body(b, "else_branch", func(b *onnxtest.Builder) { b.Output(b.Floats([]int64{4}, 1, 2, 3, 4)) })))
+	}},
+	{"Loop", 1, func(b *onnxtest.Builder, x, y, _ *onnx.Value) []*onnx.Value {
+		return b.Ops(2, "Loop", 2, nil, x, body(b, "body", func(b *onnxtest.Builder) {
+			b.Input("i", onnx.Int64)
+			b.Output(b.Op("Identity", b.Input("on", onnx.Bool)))
+			next := b.Op("Add", b.Input("state", onnx.Float, 2, 4), y)
+			b.Output(next)
+			b.Output(b.Op("Mul", next, next))
+		}))
+	}},
+	{"Scan", 2, func(b *onnxtest.Builder, x, y, _ *onnx.Value) []*onnx.Value {
+		return b.Ops(2, "Scan", b.Op("Gather", x, 0), y, onnx.IntAttr("num_scan_inputs", 1),
+			body(b, "body", func(b *onnxtest.Builder) {
+				state, row := b.Input("state", onnx.Float, 4), b.Input("row", onnx.Float, 4)
+				b.Output(b.Op("Neg", state))
+				b.Output(b.Op("Mul", state, row))
+			}))
+	}},
 	{"Softmax", 0, func(b *onnxtest.Builder, x, _, _ *onnx.Value) []*onnx.Value { return one(b.Op("Softmax", x)) }},
 	{"Gelu", 0, func(b *onnxtest.Builder, x, _, _ *onnx.Value) []*onnx.Value { return one(b.Op("Gelu", x)) }},
+}
+
+func body(b *onnxtest.Builder, name string, build func(*onnxtest.Builder)) *onnx.Attribute {
+	g := b.Graph.NewSubgraph(name)
+	build(&onnxtest.Builder{Model: b.Model, Graph: g})
+	return onnx.GraphAttr(name, g)
 }
 
 func one(v *onnx.Value) []*onnx.Value { return []*onnx.Value{v} }

@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// ranges holds the largest magnitude of every float value of the main graph, over some inputs. It ignores infinities,
+// ranges holds the largest magnitude of every float value of a model, over some inputs. It ignores infinities,
 // NaN, and masked elements.
 type ranges struct {
 	greatest map[*onnx.Value]float64
@@ -21,11 +21,25 @@ type ranges struct {
 	infinite map[*onnx.Value]bool
 	// made holds the values computed only from constants and integers, such as masks.
 	made map[*onnx.Value]bool
+	// outer holds the value outside for each input of a body.
+	outer map[*onnx.Value]*onnx.Value
+	// ran holds the graphs that ran.
+	ran map[*onnx.Graph]bool
 }
 
 func newRanges(m *onnx.Model, isFloat func(*onnx.Value) bool) *ranges {
-	return &ranges{greatest: map[*onnx.Value]float64{}, masks: map[*onnx.Value]float64{},
-		infinite: map[*onnx.Value]bool{}, made: madeOf(m.Graph, isFloat)}
+	r := &ranges{greatest: map[*onnx.Value]float64{}, masks: map[*onnx.Value]float64{},
+		infinite: map[*onnx.Value]bool{}, made: map[*onnx.Value]bool{}, outer: map[*onnx.Value]*onnx.Value{},
+		ran: map[*onnx.Graph]bool{}}
+	for _, n := range nodes(m.Graph) {
+		r.findMade(n, isFloat)
+		for _, b := range n.Borders() {
+			if b.Input >= 0 {
+				r.outer[b.Inner[0]] = n.Input(b.Input)
+			}
+		}
+	}
+	return r
 }
 
 // measure runs a model on inputs and returns its outputs.
@@ -37,7 +51,7 @@ func (r *ranges) measure(m *onnx.Model, inputs []*onnx.Tensor) ([]*reference.Ten
 		}
 		return err
 	}
-	for _, n := range m.Graph.Nodes {
+	for _, n := range nodes(m.Graph) {
 		for _, v := range n.Inputs {
 			t := v.Constant()
 			if _, seen := r.greatest[v]; seen || t == nil || !t.DataType.IsFloat() || t.Len() > fewElements {
@@ -61,12 +75,13 @@ func (r *ranges) measure(m *onnx.Model, inputs []*onnx.Tensor) ([]*reference.Ten
 	})
 }
 
-// run evaluates a model on inputs, converted to the declared types, and calls look with the results of each node of the
-// main graph.
+// run evaluates a model on inputs, converted to the declared types, and calls look with the results of each
+// node.
 func run(m *onnx.Model, inputs []*onnx.Tensor, look func(*onnx.Node, []*reference.Tensor) error) ([]*reference.Tensor,
 	error) {
+	graphs := numbers(m)
 	o := reference.Options{Override: func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
-		if n.Graph != m.Graph || n.Is("Constant") {
+		if _, ours := graphs[n.Graph]; !ours || n.Is("Constant") {
 			return nil, nil
 		}
 		made, err := s.Op(n)
@@ -131,15 +146,26 @@ func (r *ranges) see(v *onnx.Value, list []float64, mayMask bool) {
 
 // look records the results of a node.
 func (r *ranges) look(n *onnx.Node, made []*reference.Tensor) {
-	limit, masked := 0.0, false
-	if passesMasks(n) {
-		for _, v := range n.Inputs {
-			if m, ok := r.masks[v]; ok && (!masked || m < limit) {
-				limit, masked = m, true
-			}
+	r.ran[n.Graph] = true
+	from := make([][]*onnx.Value, len(n.Outputs))
+	for _, b := range n.Borders() {
+		if b.Output >= 0 {
+			from[b.Output] = b.Inner
 		}
 	}
 	for i, v := range n.Outputs {
+		if passesMasks(n) {
+			from[i] = n.Inputs
+		}
+		limit, masked := 0.0, false
+		for _, w := range from[i] {
+			for r.outer[w] != nil {
+				w = r.outer[w]
+			}
+			if m, ok := r.masks[w]; ok && (!masked || m < limit) {
+				limit, masked = m, true
+			}
+		}
 		if v == nil || i >= len(made) || made[i] == nil || !made[i].IsFloat() || made[i].F == nil {
 			continue
 		}
@@ -178,12 +204,25 @@ func allFinite(list []float64) bool {
 	return !slices.ContainsFunc(list, func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
 }
 
-// finite lists the names of values with neither infinities nor masked elements.
-func (r *ranges) finite() map[string]bool {
-	names := map[string]bool{}
+// A place finds a value in copies of its model.
+type place struct {
+	graph int
+	name  string
+}
+
+// numbers numbers the graphs of a model.
+func numbers(m *onnx.Model) map[*onnx.Graph]int {
+	list := map[*onnx.Graph]int{}
+	m.Graph.Walk(func(g *onnx.Graph) { list[g] = len(list) })
+	return list
+}
+
+// finite lists the values with neither infinities nor masked elements.
+func (r *ranges) finite(graphs map[*onnx.Graph]int) map[place]bool {
+	names := map[place]bool{}
 	for v := range r.greatest {
 		_, masked := r.masks[v]
-		names[v.Name] = !masked && !r.made[v] && !r.infinite[v]
+		names[place{graphs[v.Graph], v.Name}] = !masked && !r.made[v] && !r.infinite[v]
 	}
 	return names
 }
@@ -198,25 +237,21 @@ func greatest(list []float64, limit float64) (most float64) {
 	return most
 }
 
-// madeOf lists the values computed only from constants and integers, except table rows chosen by integers, and integers
-// themselves.
-func madeOf(g *onnx.Graph, isFloat func(*onnx.Value) bool) map[*onnx.Value]bool {
-	made := map[*onnx.Value]bool{}
-	for _, n := range g.Nodes {
-		table := n.Input(0).Constant()
-		is := len(n.Subgraphs()) == 0 &&
-			!(n.Is("Gather") && table != nil && table.DataType.IsFloat() && n.Input(1).Constant() == nil)
-		for _, v := range n.Inputs {
-			if v == nil || v.Constant() != nil || made[v] {
-				continue
-			}
-			is = is && v.Producer == nil && v.IsInput && !isFloat(v)
+// findMade adds the results of a node to those computed only from constants and integers, except table rows chosen by
+// integers, and integers themselves.
+func (r *ranges) findMade(n *onnx.Node, isFloat func(*onnx.Value) bool) {
+	table := n.Input(0).Constant()
+	is := len(n.Subgraphs()) == 0 &&
+		!(n.Is("Gather") && table != nil && table.DataType.IsFloat() && n.Input(1).Constant() == nil)
+	for _, v := range n.Inputs {
+		if v == nil || v.Constant() != nil || r.made[v] {
+			continue
 		}
-		for _, v := range n.Outputs {
-			if v != nil {
-				made[v] = is || !isFloat(v)
-			}
+		is = is && v.Producer == nil && v.IsInput && !isFloat(v)
+	}
+	for _, v := range n.Outputs {
+		if v != nil {
+			r.made[v] = is || !isFloat(v)
 		}
 	}
-	return made
 }

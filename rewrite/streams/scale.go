@@ -25,7 +25,7 @@ type scaler struct {
 // write multiplies each constant by the power of two of its exponent, separately for each reader.
 func (s *scaler) write(b *builder, exponent func(int) int) error {
 	s.made = map[*onnx.Value]map[int]*onnx.Value{}
-	for _, n := range slices.Clone(s.graph.Nodes) {
+	for _, n := range nodes(s.graph) {
 		for i, v := range slices.Clone(n.Inputs) {
 			x, ok := b.reads[onnx.Use{Node: n, Index: i}]
 			if !ok || exponent(x) == 0 {

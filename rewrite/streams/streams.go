@@ -64,7 +64,7 @@ type Safe struct {
 
 	inputs    [][]*onnx.Tensor
 	outputs   [][]*reference.Tensor // of the model in float32
-	finite    map[string]bool       // values of the float32 model without infinities
+	finite    map[place]bool        // values of the float32 model without infinities
 	original  *onnx.Model
 	plain     *onnx.Model // in float16, without scales
 	providers []string
@@ -110,7 +110,7 @@ func Prepare(run *pass.Run, o Options) (*Safe, error) {
 		return nil, fmt.Errorf("the ranges of the model cannot be measured: %w", err)
 	}
 	s.Report.Inputs = len(s.inputs)
-	s.finite = c.ranges.finite()
+	s.finite = c.ranges.finite(numbers(m))
 	if err := c.choose(); err != nil {
 		return nil, err
 	}
@@ -250,20 +250,23 @@ func toHalf(u onnx.Use) bool {
 // halfValues finds, by name, the values of a model that are float16 in the converted one, or are cast to it.
 func halfValues(m, converted *onnx.Model) map[*onnx.Value]bool {
 	facts, half := infer.Analyze(converted), map[*onnx.Value]bool{}
+	graphs, list := numbers(m), converted.Graphs()
 	look := func(v *onnx.Value) {
 		if v == nil {
 			return
 		}
-		w := converted.Graph.Value(v.Name)
+		w := list[graphs[v.Graph]].Value(v.Name)
 		half[v] = w != nil && (facts.DataType(w) == onnx.Float16 || slices.ContainsFunc(w.Uses(), toHalf) ||
 			w.Const != nil && w.Const.DataType == onnx.Float16)
 	}
-	for _, v := range m.Graph.Initializers() {
-		look(v)
-	}
-	for _, n := range m.Graph.Nodes {
-		for _, v := range n.Outputs {
+	for g := range graphs {
+		for _, v := range g.Initializers() {
 			look(v)
+		}
+		for _, n := range g.Nodes {
+			for _, v := range n.Outputs {
+				look(v)
+			}
 		}
 	}
 	return half
@@ -284,8 +287,24 @@ func randomInputs(m *onnx.Model) (list [][]*onnx.Tensor, err error) {
 			return nil, err
 		}
 		list = append(list, inputs)
+		if other := opposite(inputs); other != nil {
+			list = append(list, other)
+		}
 	}
 	return list, nil
+}
+
+// opposite returns inputs with the opposite booleans, which may choose other branches, or nil if there are no booleans.
+func opposite(inputs []*onnx.Tensor) (other []*onnx.Tensor) {
+	for i, t := range inputs {
+		if raw, err := t.Bytes(); err == nil && t.DataType == onnx.Bool && t.Len() == 1 {
+			if other == nil {
+				other = slices.Clone(inputs)
+			}
+			other[i], _ = onnx.NewTensor(t.Name, onnx.Bool, t.Dims, []byte{1 - raw[0]})
+		}
+	}
+	return other
 }
 
 func size(m *onnx.Model) (n int64) {
