@@ -88,3 +88,52 @@ func putInt(width int, b []byte, i int, v int64) {
 		b[width*i+k] = byte(v >> (8 * k))
 	}
 }
+
+// Float64s returns the elements of a tensor of floats or integers of any width.
+func Float64s(t *onnx.Tensor) ([]float64, error) {
+	read, _, err := elementReader(t)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]float64, t.Len())
+	for i := range list {
+		list[i] = read(int64(i))
+	}
+	return list, nil
+}
+
+// Int64s returns the elements of a tensor of integers of any width; those beyond 2^53 are rounded.
+func Int64s(t *onnx.Tensor) ([]int64, error) {
+	if !t.DataType.IsInteger() {
+		return nil, &MismatchError{t.Name, t.DataType, onnx.Int64, t.Dims, t.Dims}
+	}
+	floats, err := Float64s(t)
+	list := make([]int64, len(floats))
+	for i, x := range floats {
+		list[i] = int64(x)
+	}
+	return list, err
+}
+
+// Convert returns the tensor with elements of another float type, rounded to nearest, ties to even (from float64
+// through float32). Both types must be float16, bfloat16, float32 or float64; otherwise it returns an error. Compare
+// accepts tensors of different float types directly.
+func Convert(t *onnx.Tensor, to onnx.DataType) (*onnx.Tensor, error) {
+	if t.DataType == to {
+		return t, nil
+	}
+	if !t.DataType.IsFloat() || !to.IsFloat() {
+		return nil, fmt.Errorf("tensor %q: cannot convert %s to %s: only float types can be "+
+			"converted", t.Name, t.DataType, to)
+	}
+	read, _, err := elementReader(t)
+	if err != nil {
+		return nil, err
+	}
+	n := t.Len()
+	out := make([]byte, n*int64(to.Bits()/8))
+	for i := range n {
+		PutFloat(to, out, int(i), read(i))
+	}
+	return onnx.NewTensor(t.Name, to, t.Dims, out)
+}
