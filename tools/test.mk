@@ -91,6 +91,7 @@ test-ray: all $(FETCHED) | $(RAY_VENV)/.installed ## docs/examples/ray: a replic
 	@rm -rf $(BUILD)/ray && mkdir -p $(BUILD)/ray/bin && cp -R python/src/mojo_patch $(BUILD)/ray/
 	@cp $(LIBRARY) $(BUILD)/ray/mojo_patch/ && ln -s $(abspath $(BIN)) $(BUILD)/ray/bin/
 	@if [ -e $(RAY_VENV)/bin/serve ]; then echo "docs/examples/ray"; \
+		$(RAY_VENV)/bin/python docs/examples/ray/openai_api_test.py && \
 		$(TEST_ENV) PYTHONPATH=$(CURDIR)/$(BUILD)/ray $(RAY_VENV)/bin/python docs/examples/ray/soak.py \
 			models/llama-kv-dynamo-fp32.onnx $(RAY_SOAK); \
 	else echo "docs/examples/ray: skipped, ray is not installed"; fi

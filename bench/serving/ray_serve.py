@@ -38,10 +38,10 @@ def main():
 
     os.environ.update(soak.RAY, PYTHONPATH=os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")]))
     import ray
-    import serve
     from exported import Batches
     from ray import serve as ray_serve
 
+    import serve
     from decoder import Decoder
 
     questions = soak.make_questions(os.path.abspath(options.exported), 16, options.max_tokens, options.vocabulary)

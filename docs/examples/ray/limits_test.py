@@ -42,6 +42,7 @@ class Model:
 class Http:
     def __init__(self, *parts, wait=0.0):
         self.parts, self.wait, self.read = parts, wait, 0
+        self.url = types.SimpleNamespace(path="/")
 
     async def stream(self):
         for part in self.parts:

@@ -2,7 +2,8 @@
 
 A request is JSON: {"ids": […] or "prompt": "…", "max_tokens": 64}. The answer is a stream of server-sent events, one
 for each token, {"token": 5, "text": "…"}, and [DONE] at the end. A client whose stream broke asks again, with "tokens":
-[…], those that it has, and is sent the ones behind them (client.py): greedy decoding finds the same.
+[…], those that it has, and is sent the ones behind them (client.py): greedy decoding finds the same. Below /v1 the
+requests and answers are OpenAI's (openai_api.py).
 """
 
 import asyncio
@@ -16,18 +17,15 @@ from dataclasses import dataclass, field
 from ray import serve
 from ray.exceptions import RayError, RayTaskError
 from starlette.requests import Request
-from starlette.responses import JSONResponse, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from decoder import Decoder
+from openai_api import API, Wrong, failure, read_template
 
 log = logging.getLogger("ray.serve")
 
 READ_SECONDS = 30  # for the body of a request
 BYTES_A_TOKEN = 64  # of the body, for each token that there is room for
-
-
-class Refused(Exception):
-    """A request that is not read: its status and why."""
 
 
 @dataclass(eq=False)
@@ -133,16 +131,20 @@ def read_tokenizer(folder):
 class Ingress:
     """Answers over HTTP. If a replica is lost, continues its request on another one, from the last token."""
 
-    def __init__(self, model, room, folder=None, tries=10):
+    def __init__(self, model, room, folder=None, tries=10, name="model"):
         self.model = model.options(stream=True)
         self.room, self.tries = room, tries
-        self.tokenizer, self.stop = None, []
+        self.tokenizer, self.stop, template = None, [], None
         if folder:
             self.tokenizer, self.stop = read_tokenizer(folder)
+            template = read_template(folder)
+        self.api = API(self, name, template)
 
     async def __call__(self, http: Request):
+        if http.url.path.startswith("/v1/"):
+            return await self.api.answer(http)
         try:
-            request = json.loads(await asyncio.wait_for(self.body(http), READ_SECONDS))
+            request = await self.read(http)
             if "ids" not in request and not self.tokenizer:
                 raise ValueError("there is no tokenizer here: give ids")
             ids = request["ids"] if "ids" in request else self.tokenizer.encode(request["prompt"]).ids
@@ -153,13 +155,20 @@ class Ingress:
                 raise ValueError("ids, tokens and stop are lists of whole numbers, max_tokens is one above 0")
             if len(ids) + max_tokens > self.room or len(tokens) > max_tokens:
                 raise ValueError(f"{len(ids)} tokens and {max_tokens} more: there is room for {self.room}")
-        except Refused as e:
-            return JSONResponse({"error": e.args[1]}, e.args[0])
-        except asyncio.TimeoutError:
-            return JSONResponse({"error": f"the body did not come within {READ_SECONDS} s"}, 408)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            return JSONResponse({"error": f"not a request: {type(e).__name__}: {str(e)[:200]}"}, 400)
+        except Wrong as e:
+            return failure(e.args[0], e.status)
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            return failure(f"not a request: {type(e).__name__}: {str(e)[:200]}", 400)
         return StreamingResponse(self.events(ids, max_tokens, stop, tokens), media_type="text/event-stream")
+
+    async def read(self, http):
+        """Returns the JSON of a request, or raises Wrong: its length and the time that it takes are bounded."""
+        try:
+            return json.loads(await asyncio.wait_for(self.body(http), READ_SECONDS))
+        except asyncio.TimeoutError:
+            raise Wrong(f"the body did not come within {READ_SECONDS} s", status=408) from None
+        except (ValueError, RecursionError) as e:
+            raise Wrong(f"not JSON: {type(e).__name__}: {str(e)[:200]}") from e
 
     async def body(self, http):
         most = 4096 + BYTES_A_TOKEN * self.room
@@ -167,7 +176,7 @@ class Ingress:
         async for part in http.stream():
             body += part
             if len(body) > most:
-                raise Refused(413, f"a request has up to {most} bytes")
+                raise Wrong(f"a request has up to {most} bytes", status=413)
         return bytes(body)
 
     async def events(self, ids, max_tokens, stop, tokens):
@@ -192,11 +201,15 @@ class Ingress:
         for attempt in range(self.tries):
             if len(tokens) >= max_tokens or tokens and tokens[-1] in stop:
                 return
+            answer = self.model.generate.remote(ids + tokens, max_tokens - len(tokens), stop)
             try:
-                async for token in self.model.generate.remote(ids + tokens, max_tokens - len(tokens), stop):
+                async for token in answer:
                     tokens.append(token)
                     yield token
                 return
+            except GeneratorExit:  # a stop text came
+                answer.cancel()
+                raise
             except RayTaskError:  # the model's own errors
                 raise
             except RayError as e:  # the replica or its node is gone
@@ -212,5 +225,6 @@ def build(args):
         raise FileNotFoundError(f"there is no model {args['model']}")
     if args.get("tokenizer"):
         read_tokenizer(args["tokenizer"])
+        read_template(args["tokenizer"])
     model = Model.bind(Decoder, args["model"], args["rows"], args["room"], args["threads"])
-    return Ingress.bind(model, args["room"], args.get("tokenizer"))
+    return Ingress.bind(model, args["room"], args.get("tokenizer"), name=args.get("name", "model"))

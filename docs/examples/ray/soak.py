@@ -24,9 +24,10 @@ import tempfile
 import threading
 import time
 
-import client
 import mojo_patch
 import yaml
+
+import client
 
 HERE = pathlib.Path(__file__).resolve().parent
 NEAR_TIE = 1e-3  # behind a choice with less of a margin another order of additions may go on otherwise
