@@ -50,7 +50,7 @@ MODELS = """
     llama-dynamo23-fp32 llama-merged-ts-fp32
     moe-masks-dynamo-fp32 moe-where-ts-fp32 moe-gates-ts-fp16 moe-chosen-dynamo-bf16 moe-onehot-ts-fp32
     moe-switch-ts-fp32
-    moe-put-ts-fp32 moe-flattened-ts-fp32 moe-einsum-dynamo-fp16 moe-repeated-dynamo-fp32 moe-gelu-ts-fp32
+    moe-flattened-ts-fp32 moe-einsum-dynamo-fp16 moe-repeated-dynamo-fp32 moe-gelu-ts-fp32
     moe-hits-ts-fp32
     moe-loop-ts-fp32 moe-if-ts-fp32 moe-mixtral-grouped_mm-hf-fp32
     bamba-dynamo-fp32
