@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused/internal/optest"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -35,8 +37,9 @@ func TestBodiesInOnnxruntime(t *testing.T) {
 		opsets = []int64{13, 18, 24}
 	}
 	for _, opset := range opsets {
-		for name, bodies := range map[string]func(addCase, int64){"forms": addFormBodies, "dense": addDenseBodies,
-			"router": addRouterBodies, "moe": addMoEBodies} {
+		for name, bodies := range map[string]func(optest.AddCase, int64){"forms": addFormBodies,
+			"dense":  addDenseBodies,
+			"router": optest.AddRouterBodies, "moe": optest.AddMoEBodies} {
 			for part, m := range modelsOfBodies(t, opset, bodies) {
 				path := filepath.Join(dir, fmt.Sprintf("opset%d-%s-%d", opset, name, part))
 				if err := onnx.Write(path+".onnx", m.model); err != nil {
@@ -91,9 +94,6 @@ func pythonWithOnnxruntime(t *testing.T) string {
 	return ""
 }
 
-// addCase adds a node to a model.
-type addCase func(op *Op, attrs []*onnx.Attribute, types []onnx.DataType, dims ...[]int64)
-
 // bodiesOfModel bounds the bodies in one model: onnxruntime takes time with the square of them.
 var bodiesOfModel = 24
 
@@ -103,7 +103,7 @@ type bodiesModel struct {
 }
 
 // modelsOfBodies makes models of the cases that bodies adds.
-func modelsOfBodies(t *testing.T, opset int64, bodies func(addCase, int64)) (list []*bodiesModel) {
+func modelsOfBodies(t *testing.T, opset int64, bodies func(optest.AddCase, int64)) (list []*bodiesModel) {
 	var last *bodiesModel
 	bodies(func(op *Op, attrs []*onnx.Attribute, types []onnx.DataType, dims ...[]int64) {
 		if last == nil || len(last.cases) == bodiesOfModel {
@@ -118,7 +118,7 @@ func modelsOfBodies(t *testing.T, opset int64, bodies func(addCase, int64)) (lis
 }
 
 // addFormBodies has every op of the catalogue: some of its forms and types at each opset, others at the next one.
-func addFormBodies(add addCase, opset int64) {
+func addFormBodies(add optest.AddCase, opset int64) {
 	const most = 5
 	for _, op := range Ops() {
 		var sites []Site
@@ -132,7 +132,7 @@ func addFormBodies(add addCase, opset int64) {
 	}
 }
 
-func addDenseBodies(add addCase, opset int64) {
+func addDenseBodies(add optest.AddCase, opset int64) {
 	const f32, f16, bf16 = onnx.Float, onnx.Float16, onnx.BFloat16
 	x, w, plane := []int64{2, 5, 64}, []int64{64}, []int64{5, 64}
 	for _, after := range []int64{0, 1} {
@@ -158,10 +158,10 @@ func addDenseBodies(add addCase, opset int64) {
 	for _, typ := range []onnx.DataType{f32, f16, bf16} {
 		two := []onnx.DataType{typ, typ}
 		for _, activation := range []string{"silu", "gelu", "gelu_tanh"} {
-			add(glu, gluAttrs(activation, 1, 0, 0), two, x, x)
-			add(glu, gluAttrs(activation, 1, 0.75, 0.25), two, x, x)
+			add(gluOp, optest.GluAttrs(activation, 1, 0, 0), two, x, x)
+			add(gluOp, optest.GluAttrs(activation, 1, 0.75, 0.25), two, x, x)
 		}
-		add(glu, gluAttrs("silu", 1.702, 2, 1), two, x, x)
+		add(gluOp, optest.GluAttrs("silu", 1.702, 2, 1), two, x, x)
 		three := []onnx.DataType{typ, typ, typ}
 		add(rotaryEmbedding, halfRotary(16), three, []int64{2, 4, 3, 16}, []int64{2, 1, 3, 16}, []int64{2, 1, 3, 16})
 		add(rotaryEmbedding, halfRotary(16), three, []int64{2, 4, 3, 16}, []int64{3, 8}, []int64{3, 8})
@@ -229,7 +229,7 @@ func addBody(t *testing.T, m *onnx.Model, op *Op, s Site, number int) bodyCase {
 			c.Attributes[a.Name] = a.Int
 		case onnx.AttrFloat:
 			c.Attributes[a.Name] = a.Float
-			if !finite.Takes(float64(a.Float)) {
+			if math.IsInf(float64(a.Float), 0) {
 				c.Attributes[a.Name] = fmt.Sprint(a.Float) // JSON has no infinity
 			}
 		case onnx.AttrString:

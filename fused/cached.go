@@ -30,3 +30,8 @@ func CachedOpOf(n *onnx.Node) *CachedOp {
 	}
 	return nil
 }
+
+// ExpertLayout returns the name of MoE's attribute for the layout of an input's matrices, or "" if the input has none.
+func ExpertLayout(input int) string {
+	return map[int]string{MoEGateUp: AttrGateUpLayout, MoEDown: AttrDownLayout}[input]
+}

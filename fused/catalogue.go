@@ -1,11 +1,51 @@
 package fused
 
-import "slices"
+import (
+	"slices"
 
-// ops is the catalogue, in the order of the documentation.
-var ops = []*Op{rmsNorm, addRMSNorm, gatedRMSNorm, normQuantize, glu, rotaryEmbedding, normRotary, topKRouter, moe,
-	attention, latentAttention, pagedAttention, addLayerNorm, biasGELU, linearAttention, causalConv, linear, halfLinear,
-	embedding, qmoe}
+	"github.com/mojo-patch/mojo-patch/fused/attention"
+	"github.com/mojo-patch/mojo-patch/fused/gelu"
+	"github.com/mojo-patch/mojo-patch/fused/glu"
+	"github.com/mojo-patch/mojo-patch/fused/layernorm"
+	"github.com/mojo-patch/mojo-patch/fused/linear"
+	"github.com/mojo-patch/mojo-patch/fused/linearattention"
+	"github.com/mojo-patch/mojo-patch/fused/moe"
+	"github.com/mojo-patch/mojo-patch/fused/qmoe"
+	"github.com/mojo-patch/mojo-patch/fused/rmsnorm"
+	"github.com/mojo-patch/mojo-patch/fused/rotary"
+	"github.com/mojo-patch/mojo-patch/fused/router"
+)
+
+// Folder is a folder of this one with ops that share code.
+type Folder struct {
+	Name string
+	Ops  []*Op
+}
+
+// folders is the catalogue, in the order of the documentation.
+var folders = []Folder{
+	{"rmsnorm", rmsnorm.Ops},
+	{"glu", glu.Ops},
+	{"rotary", rotary.Ops},
+	{"router", router.Ops},
+	{"moe", moe.Ops},
+	{"attention", attention.Ops},
+	{"layernorm", layernorm.Ops},
+	{"gelu", gelu.Ops},
+	{"linearattention", linearattention.Ops},
+	{"linear", linear.Ops},
+	{"qmoe", qmoe.Ops},
+}
+
+var ops = func() (list []*Op) {
+	for _, f := range folders {
+		list = append(list, f.Ops...)
+	}
+	return list
+}()
+
+// Folders lists the folders of the ops in the order of the documentation.
+func Folders() []Folder { return slices.Clone(folders) }
 
 // Ops lists the fused ops in the order of the documentation.
 func Ops() []*Op { return slices.Clone(ops) }
@@ -20,17 +60,6 @@ func Lookup(name string) *Op {
 	return nil
 }
 
-// Family is a group of ops whose kernels are selected by one id, such as cpu_fused_rmsnorm.
-type Family struct {
-	// Name ends the ids: rmsnorm.
-	Name string
-	// Summary describes in a few words what the kernels fuse.
-	Summary string
-	// Stored reports that the ops keep weights in their stored format. Such ops are written when weights are put into
-	// a graph, and are not found in a model.
-	Stored bool
-}
-
 // Families lists the families in the order of their first ops.
 func Families() []*Family {
 	var list []*Family
@@ -42,21 +71,8 @@ func Families() []*Family {
 	return list
 }
 
-// Device is a kind of device that kernels are written for.
-type Device string
-
-// The devices that kernels are written for.
-const (
-	CPU  Device = "cpu"
-	CUDA Device = "cuda"
-	NPU  Device = "npu" // Huawei Ascend
-)
-
-// Devices lists the devices, in the order in which kernels are applied and reported.
-func Devices() []Device { return []Device{CPU, CUDA, NPU} }
-
-// Of lists the family's ops that have a kernel for the device.
-func (f *Family) Of(d Device) []*Op {
+// OpsOf lists the family's ops that have a kernel for the device.
+func OpsOf(f *Family, d Device) []*Op {
 	var list []*Op
 	for _, o := range ops {
 		if o.Family == f && slices.Contains(o.Devices, d) {

@@ -1,4 +1,5 @@
-// Package fused is the catalogue of the fused ops (domain "mojo").
+// Package fused is the catalogue of the fused ops (domain "mojo"). Each folder has an op, or ops that share code, with
+// all that belongs to them. Package op has what they are declared with; this package has it too, by other names.
 //
 // Every op is defined once, in standard ONNX ops, by a generator. From the attributes, types and shapes at one place of
 // use and the model's opset, it builds the FunctionProto that a patched model contains. That function defines the op:

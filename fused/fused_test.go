@@ -1,26 +1,18 @@
 package fused
 
 import (
-	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused/internal/optest"
+	"github.com/mojo-patch/mojo-patch/fused/linear"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 func normAttrs(axis int64, epsilon float32, after int64) []*onnx.Attribute {
 	return []*onnx.Attribute{onnx.IntAttr("axis", axis), onnx.FloatAttr("epsilon", epsilon),
 		onnx.IntAttr("scale_after_cast", after)}
-}
-
-func gluAttrs(activation string, alpha, limit, offset float32) []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
-		onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset)}
 }
 
 func rotaryAttrs(interleaved, dim int64, side, layout string) []*onnx.Attribute {
@@ -36,28 +28,11 @@ func normRotaryAttrs(epsilon float32, after int64, rotary []*onnx.Attribute) []*
 	return append(normAttrs(-1, epsilon, after)[1:], rotary...)
 }
 
-// supportsCase is a site that the kernels take, or do not.
-type supportsCase struct {
-	name  string
-	op    *Op
-	attrs []*onnx.Attribute
-	types []onnx.DataType
-	dims  [][]int64
-	err   string // empty: supported
-}
-
-func (c supportsCase) run(t *testing.T) {
-	err := c.op.Supports(Site{Attributes: c.attrs, Types: c.types, Dims: c.dims, Opset: 20})
-	if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-		t.Errorf("got %v, want an error with %q", err, c.err)
-	}
-}
-
 func TestSupports(t *testing.T) {
 	const f32, f16, bf16, f64 = onnx.Float, onnx.Float16, onnx.BFloat16, onnx.Double
 	types := func(ts ...onnx.DataType) []onnx.DataType { return ts }
 	x, w := []int64{2, 3, 8}, []int64{8}
-	tests := []supportsCase{
+	tests := []optest.SupportsCase{
 		{"plain", rmsNorm, normAttrs(-1, 1e-6, 0), types(f32, f32), [][]int64{x, w}, ""},
 		{"unknown shapes", rmsNorm, normAttrs(-1, 1e-6, 0), types(f32, f32), nil, ""},
 		{"half with wide scale", rmsNorm, normAttrs(-1, 1e-6, 0), types(f16, f32), [][]int64{x, w}, ""},
@@ -75,11 +50,11 @@ func TestSupports(t *testing.T) {
 			"stash"},
 		{"broadcast residual", addRMSNorm, normAttrs(-1, 1, 0), types(f32, f32, f32), [][]int64{x, {1, 3, 8}, w},
 			"broadcast"},
-		{"glu", glu, gluAttrs("silu", 1.702, 7, 1), types(bf16, bf16), [][]int64{x, x}, ""},
-		{"glu broadcasting", glu, gluAttrs("silu", 1, 0, 0), types(f32, f32), [][]int64{x, w}, "broadcast"},
-		{"glu of two types", glu, gluAttrs("silu", 1, 0, 0), types(f32, f16), nil, "one type"},
-		{"unknown activation", glu, gluAttrs("relu", 1, 0, 0), types(f32, f32), nil, "relu"},
-		{"gelu with alpha", glu, gluAttrs("gelu", 2, 0, 0), types(f32, f32), nil, "alpha"},
+		{"glu", gluOp, optest.GluAttrs("silu", 1.702, 7, 1), types(bf16, bf16), [][]int64{x, x}, ""},
+		{"glu broadcasting", gluOp, optest.GluAttrs("silu", 1, 0, 0), types(f32, f32), [][]int64{x, w}, "broadcast"},
+		{"glu of two types", gluOp, optest.GluAttrs("silu", 1, 0, 0), types(f32, f16), nil, "one type"},
+		{"unknown activation", gluOp, optest.GluAttrs("relu", 1, 0, 0), types(f32, f32), nil, "relu"},
+		{"gelu with alpha", gluOp, optest.GluAttrs("gelu", 2, 0, 0), types(f32, f32), nil, "alpha"},
 		{"rotary", rotaryEmbedding, halfRotary(8), types(f32, f32, f32),
 			[][]int64{{2, 4, 3, 8}, {2, 1, 3, 8}, {2, 1, 3, 8}},
 			""},
@@ -140,9 +115,7 @@ func TestSupports(t *testing.T) {
 			types(f32, f32, f32, f32),
 			[][]int64{x, w, {3, 8}, {3, 8}}, "no attribute \"axis\""},
 	}
-	for _, c := range tests {
-		t.Run(c.name, func(t *testing.T) { c.run(t) })
-	}
+	optest.RunSupports(t, tests)
 }
 
 func TestFunctionRefusesOldOpsets(t *testing.T) {
@@ -218,9 +191,7 @@ func TestTheCatalogueIsWhole(t *testing.T) {
 			t.Errorf("%s: no family, or kernels for other devices, but not for the CPU", o.Name)
 		}
 		names := func(p Param) bool { // its type is a type, a variable that combinations have, or one that follows
-			_, literal := literals[p.Type]
-			_, listed := o.Types[0].Types[p.Type]
-			return literal || listed || o.Variable(p.Type) != nil
+			return o.TypeOf(p, o.Types[0]) != onnx.Undefined || o.Variable(p.Type) != nil
 		}
 		optional := false
 		for _, p := range o.Inputs {
@@ -250,138 +221,6 @@ func TestTheCatalogueIsWhole(t *testing.T) {
 	}
 }
 
-func TestFindLibrary(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv(LibraryVariable, dir)
-	if _, err := FindLibrary(""); err == nil {
-		t.Error("a folder without the library was accepted")
-	}
-	lib := dir + "/" + CPU.LibraryName()
-	if err := os.WriteFile(lib, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	for _, explicit := range []string{"", dir, lib} {
-		if got, err := FindLibrary(explicit); err != nil || got != lib {
-			t.Errorf("FindLibrary(%q) = %q, %v", explicit, got, err)
-		}
-	}
-	if _, err := FindLibrary(dir + "/elsewhere.so"); err == nil {
-		t.Error("an explicit path that does not exist was passed over")
-	}
-	for _, d := range []Device{CUDA, NPU} {
-		name, find := d.LibraryName(), d.FindLibrary
-		if _, err := find(""); err == nil {
-			t.Errorf("a folder with the CPU's library alone has %s", name)
-		}
-		if _, err := find(lib); err == nil || !strings.Contains(err.Error(), "is not "+name) {
-			t.Errorf("the CPU's library was taken for %s: %v", name, err)
-		}
-		device := dir + "/" + name
-		if err := os.WriteFile(device, nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
-		for _, explicit := range []string{"", dir, device} {
-			if got, err := find(explicit); err != nil || got != device {
-				t.Errorf("%s: found by %q: %q, %v", name, explicit, got, err)
-			}
-		}
-	}
-}
-
-// TestFindLibraryInOrder copies this program into an environment, and takes the places of its libraries away one by
-// one. In each folder of the working directory lies a library that is never found.
-func TestFindLibraryInOrder(t *testing.T) {
-	const finding = "MOJO_TEST_FINDING"
-	if os.Getenv(finding) != "" {
-		path, err := FindLibrary("")
-		fmt.Printf("found %q %v\n", path, err)
-		return
-	}
-	root, here := t.TempDir(), t.TempDir()
-	if real, err := filepath.EvalSymlinks(root); err == nil {
-		root = real
-	}
-	put := func(path string) string {
-		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, nil, 0o666)); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	name := CPU.LibraryName()
-	for _, folder := range []string{".", "build", "lib", "mojo_patch", "lib/python3.9/site-packages/mojo_patch"} {
-		put(filepath.Join(here, folder, name))
-	}
-	put(filepath.Join(here, "go.mod"))
-	find := func(folder string, environment ...string) string {
-		t.Helper()
-		program := filepath.Join(root, folder, "program")
-		if _, err := os.Stat(program); err != nil {
-			self, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := os.ReadFile(self)
-			if err := errors.Join(err, os.MkdirAll(filepath.Dir(program), 0o777),
-				os.WriteFile(program, b, 0o777)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		c := exec.Command(program, "-test.run=^TestFindLibraryInOrder$")
-		c.Dir = here
-		c.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool {
-			return strings.HasPrefix(e, LibraryVariable+"=")
-		}), append(environment, finding+"=1")...)
-		out, err := c.CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		return string(out)
-	}
-	given := put(filepath.Join(t.TempDir(), name))
-	places := []string{
-		put(filepath.Join(root, "bin", name)),
-		put(filepath.Join(root, "lib", name)),
-		put(filepath.Join(root, "lib", "python3.9", "site-packages", "mojo_patch", name)),
-		put(filepath.Join(root, "mojo_patch", name)), // pip install --target
-	}
-	if got := find("bin", LibraryVariable+"="+given); !strings.Contains(got, fmt.Sprintf("found %q <nil>", given)) {
-		t.Errorf("the variable: %s", got)
-	}
-	for _, want := range places {
-		if got := find("bin"); !strings.Contains(got, fmt.Sprintf("found %q <nil>", want)) {
-			t.Errorf("want %s: %s", want, got)
-		}
-		if err := os.Remove(want); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put(places[1]) // a folder above the program's that is not above a bin may be anybody's
-	for _, got := range []string{find("program"), find("program", LibraryVariable+"=build")} {
-		if !strings.Contains(got, `found ""`) || !strings.Contains(got, ErrNoLibrary.Error()) ||
-			strings.Contains(got, here) {
-			t.Errorf("%s", got)
-		}
-	}
-}
-
-// TestAnyOf names the types that a variable may be.
-func TestAnyOf(t *testing.T) {
-	for want, types := range map[string][]onnx.DataType{
-		"float32":                       {onnx.Float, onnx.Float},
-		"float32 and float16":           {onnx.Float, onnx.Float16, onnx.Float},
-		"float32, float16 and bfloat16": {onnx.Float, onnx.Float16, onnx.BFloat16},
-	} {
-		o := &Op{}
-		for _, dt := range types {
-			o.Types = append(o.Types, Combination{Types: map[string]onnx.DataType{"T": dt}})
-		}
-		if got := o.anyOf("T"); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
 // TestFamilies lists each family once, in the order of the catalogue.
 func TestFamilies(t *testing.T) {
 	var want []*Family
@@ -394,3 +233,26 @@ func TestFamilies(t *testing.T) {
 		t.Errorf("%d families, want %d", len(got), len(want))
 	}
 }
+
+// TestPartial checks OnEvery, and that every value in Partial is a value of the attribute.
+func TestPartial(t *testing.T) {
+	for _, o := range Ops() {
+		for _, p := range o.Partial {
+			i := slices.IndexFunc(o.Attributes, func(a AttributeSpec) bool { return a.Name == p.Attribute })
+			if i < 0 || !slices.Contains(o.Attributes[i].Values, p.Value) || !slices.Contains(o.Devices, p.Device) {
+				t.Errorf("%s has no %s=%s on %s", o.Name, p.Attribute, p.Value, p.Device)
+				continue
+			}
+			s := Site{Attributes: []*onnx.Attribute{onnx.StringAttr(p.Attribute, p.Value)}}
+			if o.OnEvery(p.Device, s) || !o.OnEvery(CPU, s) {
+				t.Errorf("%s with %s=%s is on every %s", o.Name, p.Attribute, p.Value, p.Device)
+			}
+		}
+	}
+	if linearOp.OnEvery(CUDA, Site{Attributes: []*onnx.Attribute{onnx.StringAttr("code", linear.CodeE4M3)}}) {
+		t.Error("Linear multiplies e4m3 on every GPU")
+	}
+}
+
+var rmsNorm, addRMSNorm, normRotary, rotaryEmbedding, gluOp, linearOp = Lookup(RMSNormName), Lookup(AddRMSNormName),
+	Lookup(NormRotaryName), Lookup(RotaryEmbeddingName), Lookup(GLUName), Lookup(LinearName)

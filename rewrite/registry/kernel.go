@@ -115,7 +115,7 @@ func catalogue(stored bool) []*Kernel {
 			k := &Kernel{ID: fmt.Sprintf("%s_fused_%s", device, family.Name), Device: string(device),
 				Summary:   family.Summary,
 				Available: func(e *Environment) error { _, err := e.Library(device); return err }}
-			for _, op := range family.Of(device) {
+			for _, op := range fused.OpsOf(family, device) {
 				k.Ops = append(k.Ops, op.Name)
 			}
 			if k.Ops != nil && family.Stored == stored {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -13,14 +14,13 @@ import (
 // The JSON form of the catalogue. An infinite attribute is a string, "-Inf".
 type (
 	opJSON struct {
-		Name       string            `json:"name"`
-		Family     string            `json:"family"`
-		Devices    []fused.Device    `json:"devices"`
-		Partial    []fused.Partial   `json:"partial,omitempty"`
-		Inputs     []parameterJSON   `json:"inputs"`
-		Outputs    []parameterJSON   `json:"outputs"`
-		Attributes []attributeJSON   `json:"attributes"`
-		Types      []combinationJSON `json:"types"`
+		Name       string          `json:"name"`
+		Family     string          `json:"family"`
+		Devices    []fused.Device  `json:"devices"`
+		Partial    []fused.Partial `json:"partial,omitempty"`
+		Inputs     []parameterJSON `json:"inputs"`
+		Outputs    []parameterJSON `json:"outputs"`
+		Attributes []attributeJSON `json:"attributes"`
 	}
 	parameterJSON struct {
 		Name     string `json:"name"`
@@ -30,10 +30,6 @@ type (
 		Name   string   `json:"name"`
 		Type   string   `json:"type"`
 		Values []string `json:"values,omitempty"`
-	}
-	combinationJSON struct {
-		Inputs  []string `json:"inputs"`
-		Outputs []string `json:"outputs"`
 	}
 	formJSON struct {
 		// Attributes are the values in the order of the op's list.
@@ -59,9 +55,6 @@ func headOf(o *fused.Op) (string, error) {
 	for _, a := range o.Attributes {
 		op.Attributes = append(op.Attributes, attributeJSON{a.Name, kinds[a.Type], a.Values})
 	}
-	for _, c := range o.Types {
-		op.Types = append(op.Types, combinationJSON{typeNames(o, o.Inputs, c), typeNames(o, o.Outputs, c)})
-	}
 	b, err := json.Marshal(op)
 	return strings.TrimSuffix(string(b), "}"), err
 }
@@ -70,8 +63,13 @@ func parameters(params []fused.Param) []parameterJSON {
 	return mapped(params, func(p fused.Param) parameterJSON { return parameterJSON{p.Name, p.Optional} })
 }
 
-func typeNames(o *fused.Op, params []fused.Param, c fused.Combination) []string {
-	return mapped(params, func(p fused.Param) string { return o.TypeOf(p, c).String() })
+// typeList has the types of parameters. A combination has an index in it for each parameter.
+var typeList = []string{"float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "float8e4m3fn"}
+
+// typesIn returns the types of the inputs and of the outputs in a combination.
+func typesIn(o *fused.Op, c fused.Combination) [2][]int {
+	at := func(p fused.Param) int { return slices.Index(typeList, o.TypeOf(p, c).String()) }
+	return [2][]int{mapped(o.Inputs, at), mapped(o.Outputs, at)}
 }
 
 func formsOf(o *fused.Op) []formJSON {

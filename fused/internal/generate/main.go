@@ -10,14 +10,23 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
 )
 
 // files lists the generated files by their paths from the root of the repository. Each has a template of its name.
-var files = []string{"docs/ops.md", "docs/kernels.md", "fused/kernels/common/types.h",
-	"fused/kernels/common/schema.h", "fused/kernels/common/schema.cc", "fused/attributes_gen.go",
-	"fused/kernels/tests/ops.json", "fused/kernels/tests/forms.cc"}
+var files = func() []string {
+	list := []string{"docs/ops.md", "docs/kernels.md", "fused/kernels/common/types.h",
+		"fused/kernels/common/schema.h", "fused/kernels/common/schema.cc", "fused/names_gen.go",
+		"fused/kernels/tests/ops.json", "fused/kernels/tests/forms.cc"}
+	for _, f := range fused.Folders() {
+		list = append(list, "fused/"+f.Name+"/attributes_gen.go")
+	}
+	return list
+}()
 
 // The lines around the generated part of docs/kernels.md.
 const (
@@ -85,16 +94,38 @@ func generated(name string) ([]byte, error) {
 		return part, nil
 	}
 	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, path.Base(name)+".tmpl", nil); err != nil {
+	if err := templates.ExecuteTemplate(&b, path.Base(name)+".tmpl", folderOf(name)); err != nil {
 		return nil, err
 	}
 	part := b.Bytes()
 	if strings.HasSuffix(name, ".go") {
 		var err error
-		if part, err = format.Source(part); err != nil {
+		if part, err = format.Source(withoutUnused(part)); err != nil {
 			return nil, err
 		}
 	}
 	parts[name] = part
 	return part, nil
+}
+
+// folderOf returns the folder of ops that a file is in, or one without ops.
+func folderOf(name string) fused.Folder {
+	for _, f := range fused.Folders() {
+		if path.Dir(name) == "fused/"+f.Name {
+			return f
+		}
+	}
+	return fused.Folder{}
+}
+
+var imported = regexp.MustCompile(`\n\t"(?:.*/)?(.*)"`)
+
+// withoutUnused removes the imports that Go code does not use.
+func withoutUnused(code []byte) []byte {
+	return imported.ReplaceAllFunc(code, func(line []byte) []byte {
+		if name := imported.FindSubmatch(line)[1]; bytes.Contains(code, append(slices.Clip(name), '.')) {
+			return line
+		}
+		return nil
+	})
 }

@@ -23,8 +23,8 @@ func goMembers(o *fused.Op) []member {
 	var list []member
 	for _, a := range o.Attributes {
 		if a.Part != nil && whole(o, a.Part) {
-			if !slices.ContainsFunc(list, func(m member) bool { return m.Type == a.Part.Op }) {
-				list = append(list, member{Type: a.Part.Op})
+			if !slices.ContainsFunc(list, func(m member) bool { return m.Type == typeIn(folderName(o), a.Part.Op) }) {
+				list = append(list, member{Type: typeIn(folderName(o), a.Part.Op)})
 			}
 			continue
 		}
@@ -46,22 +46,40 @@ func fields(o *fused.Op) string {
 	flush := func() {
 		if rest != nil {
 			lines := comment(strings.Join(rest, " "), 100)
-			parts, rest = append(parts, "[]field{\n"+strings.Join(lines, "\n")+"\n}"), nil
+			parts, rest = append(parts, "[]any{\n"+strings.Join(lines, "\n")+"\n}"), nil
 		}
 	}
 	for _, m := range goMembers(o) {
 		if m.Attribute == "" {
 			flush()
-			parts = append(parts, "a."+m.Type+".fields()")
+			parts = append(parts, "a."+m.Type[strings.LastIndex(m.Type, ".")+1:]+".Fields()")
 			continue
 		}
-		rest = append(rest, fmt.Sprintf("{%q,&a.%s},", m.Attribute, m.Name))
+		rest = append(rest, fmt.Sprintf("%q,&a.%s,", m.Attribute, m.Name))
 	}
 	flush()
 	if len(parts) == 1 {
 		return parts[0]
 	}
 	return "slices.Concat(" + strings.Join(parts, ", ") + ")"
+}
+
+// folderName returns the name of the folder of an op.
+func folderName(o *fused.Op) string {
+	for _, f := range fused.Folders() {
+		if slices.Contains(f.Ops, o) {
+			return f.Name
+		}
+	}
+	return ""
+}
+
+// typeIn returns the name of the Go struct of an op in the code of a folder.
+func typeIn(folder, op string) string {
+	if other := folderName(fused.Lookup(op)); other != folder {
+		return other + "." + op
+	}
+	return op
 }
 
 // whole reports whether an op has all attributes of a part.

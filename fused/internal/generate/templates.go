@@ -18,7 +18,8 @@ var templateFiles embed.FS
 
 // templates write the files. Actions are between << and >>.
 var templates = template.Must(template.New("").Delims("<<", ">>").Funcs(template.FuncMap{
-	"ops": fused.Ops, "devices": fused.Devices, "enumerations": enumerations, "forms": formsOf, "head": headOf,
+	"typesIn": typesIn, "typeList": func() []string { return typeList }, "ops": fused.Ops, "folders": fused.Folders,
+	"devices": fused.Devices, "enumerations": enumerations, "forms": formsOf, "head": headOf,
 	"domain":    func() string { return fused.Domain },
 	"version":   func() int { return fused.Version },
 	"opset":     func() int { return fused.MinOpset },

@@ -6,7 +6,7 @@ import os
 class Op:
     """One op: the names of its inputs, outputs and attributes, its combinations of types, and forms to try."""
 
-    def __init__(self, declared):
+    def __init__(self, declared, names):
         self.name, self.family, self.devices = declared["name"], declared["family"], declared["devices"]
         self.partial = declared.get("partial", [])
         self.inputs = [p["name"] for p in declared["inputs"]]
@@ -14,7 +14,7 @@ class Op:
         self.optional_outputs = sum(p.get("optional", False) for p in declared["outputs"])
         self.attributes = {a["name"]: a["type"] for a in declared["attributes"]}
         self.values = {a["name"]: a.get("values", []) for a in declared["attributes"]}
-        self.types = [(c["inputs"], c["outputs"]) for c in declared["types"]]
+        self.types = [[[names[t] for t in of] for of in c] for c in declared["types"]]
         self.first_types = list(dict.fromkeys(inputs[0] for inputs, _ in self.types))
         self._forms = declared["forms"]
 
@@ -37,4 +37,5 @@ class Op:
 
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "ops.json")) as file:
-    OPS = {declared["name"]: Op(declared) for declared in json.load(file)}
+    DECLARED = json.load(file)
+OPS = {declared["name"]: Op(declared, DECLARED["types"]) for declared in DECLARED["ops"]}
