@@ -37,7 +37,7 @@ func (r *Refusal) Error() string {
 
 // tests returns the sizes at which variants are tried.
 func tests(size int64) []int64 {
-	list := []int64{size + 1, size + 2, 2 * size, 3 * size, size - 1, size / 2, 1}
+	list := []int64{size + 1, size + 2, 2 * size, 3 * size, size - 1, size - 2, size / 2, 1}
 	var kept []int64
 	for _, n := range list {
 		if n >= 1 && n != size && !slices.Contains(kept, n) {
@@ -194,7 +194,10 @@ func (s *search) variants() ([]*variant, error) {
 		}
 	}
 	l.keepRelated()
-	return l.kept, nil
+	all := slices.Clone(l.kept)
+	return slices.DeleteFunc(l.kept, func(v *variant) bool { // one that replaced another may beat a third
+		return slices.ContainsFunc(all, func(w *variant) bool { return better(w.outputs, v.outputs) })
+	}), nil
 }
 
 // related reports whether the original determines the results of a variant at other sizes.
