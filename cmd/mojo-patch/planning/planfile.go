@@ -25,9 +25,6 @@ var plannedFlags = []string{"include", "verify", "check-kernels", "patterns", "i
 	"allow-missing-weights", "backend", "target", "shape", "accuracy-level", "dtype", "last-logits",
 	"runs-on", "for", "cache", "past-length", "merge-products"}
 
-// siteFlags choose sites, as a plan does.
-var siteFlags = []string{"only", "skip", "node", "site"}
-
 // Given returns the named flags that were given, with their values.
 func Given(c *cobra.Command, names []string) map[string][]string {
 	flags := map[string][]string{}
