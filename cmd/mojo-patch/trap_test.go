@@ -81,7 +81,7 @@ func TestNoLibraryOfTheWorkingDirectory(t *testing.T) {
 		"onnxruntime": append([]string{"ONNXRUNTIME_LIB=" + onnxruntime}, relative...),
 	}
 	for name, environment := range environments {
-		for _, line := range []string{"kernels", "doctor", "doctor -v --provider qnn",
+		for _, line := range []string{"kernels --model m.onnx", "doctor", "doctor -v --provider qnn",
 			"match m.onnx --check-kernels on", "apply m.onnx -o out.onnx --assume-available",
 			"apply m.onnx -o out.onnx --check-kernels on",
 			"run m.onnx --dim batch=1 --dim sequence=3", "run m.onnx --provider qnn", "diff m.onnx m.onnx",
