@@ -1,7 +1,7 @@
-"""Checks and runs the models that the Go test wrote; usage: check_bodies.py FOLDER [KERNEL_LIBRARY]
+"""Checks and runs the models that the Go test wrote; usage: check_bodies.py FOLDER [LIBRARY OPSET]
 
 Every model takes float32 inputs, casts them to the types of the op, and casts the results back. Each output of the
-function bodies, and of the kernels where their library is given, is compared with numpy formulas that are written
+function bodies, and of the kernels in LIBRARY for the models of OPSET, is compared with numpy formulas that are written
 independently of both (formulas.py of the kernels' tests).
 """
 import glob
@@ -39,7 +39,7 @@ def run(path, level, dump=None, library=None):
     return ort.InferenceSession(path, o, providers=["CPUExecutionProvider"])
 
 
-def main(folder, library=None):
+def main(folder, library=None, opset=None):
     failures, compared = [], 0
     for path in sorted(glob.glob(os.path.join(folder, "*.onnx"))):
         model = onnx.load(path)
@@ -74,7 +74,7 @@ def main(folder, library=None):
         dump = path[:-5] + ".optimized"
         for level in (ort.GraphOptimizationLevel.ORT_ENABLE_ALL, ort.GraphOptimizationLevel.ORT_DISABLE_ALL):
             sessions.append(run(path, level, dump if not sessions else None))
-        if library:
+        if library and imports[""] == int(opset):
             sessions.append(run(path, ort.GraphOptimizationLevel.ORT_ENABLE_ALL, library=library))
         names = [o.name for o in sessions[0].get_outputs()]
         results = [dict(zip(names, s.run(names, feeds))) for s in sessions]

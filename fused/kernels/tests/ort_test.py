@@ -44,14 +44,19 @@ class EveryOpTest(OpTest):
         return values
 
     def test_forms(self):
+        """If another library links the objects of the CPU kernels, one form of each combination of types is enough."""
+        few = h.device() == "cpu" and not os.path.basename(h.library).startswith("libmojo_ops.")
         for name, op in OPS.items():
             if h.device() not in op.devices or not h.in_library(op):
                 continue
-            formula = FORMULAS[name]
+            formula, tried = FORMULAS[name], []
             for attributes, shapes, out_shapes, types, out_types in op.cases():
                 if not op.on_every(h.device(), attributes):
                     continue
-                values = self.inputs(op, shapes, types, I64 in out_types)
+                values = self.inputs(op, shapes, types, I64 in out_types)  # the same for every library
+                if few and (types, out_types) in tried:
+                    continue
+                tried.append((types, out_types))
                 wants = formula.compute(out_types, *values, **attributes)
                 gots = h.run(name, values, types, out_types, attributes)
                 bounds = formula.bounds(wants, out_types, *values, **attributes)
