@@ -22,6 +22,7 @@ import (
 	"log"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,6 +48,7 @@ func main() {
 	count := flag.Int("n", 200, "how many mutants")
 	seed := flag.Int64("seed", 1, "which mutants")
 	out := flag.String("out", filepath.Join("build", "mutants"), "folder to write to")
+	packages := flag.String("packages", "", "draw -n mutants from each of these folders, with commas between them")
 	only := flag.String("only", "", "try only these mutants, by their ids with commas between them")
 	most := flag.Float64("most", math.Inf(1), "leave out tests that take more seconds; survivors are then not kept")
 	kernels := flag.Bool("kernels", false, "plant the faults of faults.go in the kernels instead")
@@ -60,7 +62,7 @@ func main() {
 	case *kernels:
 		err = kernelTests(folder)
 	default:
-		err = goTests(*count, *seed, *most, folder, *only)
+		err = goTests(*count, *seed, *most, folder, *packages, *only)
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -68,7 +70,7 @@ func main() {
 }
 
 // goTests tries the mutants of the Go code.
-func goTests(count int, seed int64, most float64, out, only string) error {
+func goTests(count int, seed int64, most float64, out, packages, only string) error {
 	groups, err := findGroups()
 	if err != nil {
 		return err
@@ -81,8 +83,15 @@ func goTests(count int, seed int64, most float64, out, only string) error {
 	if only != "" {
 		all = slices.DeleteFunc(all, func(m mutant) bool { return !slices.Contains(strings.Split(only, ","), m.ID) })
 	}
+	draws, err := drawsOf(all, packages)
+	if err != nil {
+		return err
+	}
 	r := &runner{out: out, most: most, tests: map[string][]test{}}
 	for _, g := range groups {
+		if !slices.ContainsFunc(slices.Concat(draws...), g.has) {
+			continue
+		}
 		for _, folder := range g.folders {
 			tests, err := r.profiles(g, folder)
 			if err != nil {
@@ -91,11 +100,30 @@ func goTests(count int, seed int64, most float64, out, only string) error {
 			r.tests[g.name] = append(r.tests[g.name], tests...)
 		}
 	}
-	results, err := r.sample(all, groups, count)
-	if err != nil {
-		return err
+	var results []result
+	for _, draw := range draws {
+		found, err := r.sample(draw, groups, count)
+		if err != nil {
+			return err
+		}
+		results = append(results, found...)
 	}
 	return report(results, filepath.Join(out, "report.md"))
+}
+
+// drawsOf returns the lists of mutants to draw from: those of each package, or a list of all if packages is empty.
+func drawsOf(all []mutant, packages string) (draws [][]mutant, err error) {
+	if packages == "" {
+		return [][]mutant{all}, nil
+	}
+	for folder := range strings.SplitSeq(packages, ",") {
+		draw := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool { return path.Dir(m.File) != folder })
+		if len(draw) == 0 {
+			return nil, fmt.Errorf("no mutants in %q: name the folder of a package, such as rewrite/edit", folder)
+		}
+		draws = append(draws, draw)
+	}
+	return draws, nil
 }
 
 // everyMutant returns the mutants of all groups in the order of drawing.
@@ -123,8 +151,8 @@ func findGroups() ([]group, error) {
 		if err != nil {
 			return nil, err
 		}
-		for path := range strings.FieldsSeq(paths) {
-			folder := strings.TrimPrefix(path, module)
+		for line := range strings.FieldsSeq(paths) {
+			folder := strings.TrimPrefix(line, module)
 			if !slices.Contains(left, folder) {
 				g.folders = append(g.folders, folder)
 			}
@@ -136,12 +164,12 @@ func findGroups() ([]group, error) {
 
 // sample tries the first count mutants that compile.
 func (r *runner) sample(all []mutant, groups []group, count int) ([]result, error) {
-	path := filepath.Join(r.out, "results.jsonl")
-	known, err := readResults(path)
+	kept := filepath.Join(r.out, "results.jsonl")
+	known, err := readResults(kept)
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+	file, err := os.OpenFile(kept, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +179,7 @@ func (r *runner) sample(all []mutant, groups []group, count int) ([]result, erro
 		if len(results) == count {
 			break
 		}
-		g := groups[slices.IndexFunc(groups, func(g group) bool { return strings.HasPrefix(m.File, g.name+"/") })]
+		g := groups[slices.IndexFunc(groups, func(g group) bool { return g.has(m) })]
 		own, err := hash(m.File)
 		if err != nil {
 			return nil, err
@@ -194,6 +222,9 @@ func (r *runner) reach(g group, m mutant, hash string) []test {
 func (m mutant) String() string {
 	return fmt.Sprintf("%s %s:%d: %s: %q for %q", m.ID, m.File, m.Line, m.Kind, m.New, m.Old)
 }
+
+// has reports whether a mutant is in a package of the group.
+func (g group) has(m mutant) bool { return strings.HasPrefix(m.File, g.name+"/") }
 
 // hash returns the hash of all Go files of the group.
 func (g group) hash() (string, error) {

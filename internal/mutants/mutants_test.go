@@ -89,6 +89,21 @@ func TestIdsStay(t *testing.T) {
 	}
 }
 
+// TestDraws draws from each named package, and refuses a folder without mutants.
+func TestDraws(t *testing.T) {
+	all := []mutant{{ID: "1", File: "a/b/x.go"}, {ID: "2", File: "a/x.go"}, {ID: "3", File: "a/y.go"}}
+	draws, err := drawsOf(all, "a,a/b")
+	if err != nil || len(draws) != 2 || len(draws[0]) != 2 || draws[0][0].ID != "2" || draws[1][0].ID != "1" {
+		t.Errorf("%v, %v", draws, err)
+	}
+	if draws, err = drawsOf(all, ""); err != nil || len(draws[0]) != 3 {
+		t.Errorf("without packages: %v, %v", draws, err)
+	}
+	if _, err := drawsOf(all, "a,b"); err == nil {
+		t.Error("b has no mutants")
+	}
+}
+
 // TestBatches demands that a package's own tests run before others, and slow ones separately at the end.
 func TestBatches(t *testing.T) {
 	tests := []test{
