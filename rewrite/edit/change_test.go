@@ -275,11 +275,31 @@ var edits = map[string]struct {
 	}, func(m *model) bool {
 		return m.Opset("spare") == 0 && m.function.Opset("spare") == 0 && m.Opset("local") == 1
 	}},
+	"drop imports that are used inside": {func(c *edit.Change, m *model) error {
+		c.SetDomain(m.branch.Nodes[0], "branch", "")
+		c.SetDomain(m.function.Body.Nodes[0], "body", "")
+		for _, domain := range []string{"branch", "body"} {
+			c.ImportOpset(m.Model, m.function, domain, 1)
+			c.DropImport(m.Model, domain)
+		}
+		return nil
+	}, func(m *model) bool {
+		return m.Opset("branch") == 1 && m.function.Opset("branch") == 0 && m.Opset("body") == 1 &&
+			m.function.Opset("body") == 1
+	}},
 	"another opset": {func(c *edit.Change, m *model) error { c.SetOpset(m.Model, 21); return nil },
 		func(m *model) bool {
 			return m.Opset("") == 21 && m.function.Opset("") == 21 && m.Opset("local") == 1
 		}},
+	"an older IR version": {func(c *edit.Change, m *model) error {
+		c.LowerIR(m.Model, 2)
+		c.LowerIR(m.Model, 5)
+		return nil
+	}, func(m *model) bool { return m.IRVersion == 2 && len(m.g.Inputs) == 4 }},
 	"a newer IR version": {func(c *edit.Change, m *model) error {
+		if c.RaiseIR(m.Model, 3); len(m.g.Inputs) != 4 {
+			return fmt.Errorf("below version 4 each initializer is an input")
+		}
 		c.RaiseIR(m.Model, 10)
 		c.RaiseIR(m.Model, 4)
 		return nil
@@ -447,5 +467,42 @@ func TestMisuse(t *testing.T) {
 			}()
 			f()
 		}()
+	}
+}
+
+// TestDefaults: from IR version 4 on, an initializer that is an input is a default, which callers may replace.
+func TestDefaults(t *testing.T) {
+	m := build(t)
+	m.IRVersion = 4
+	if new(edit.Change).RaiseIR(m.Model, 10); len(m.g.Inputs) != 4 {
+		t.Errorf("inputs %q", onnx.Names(m.g.Inputs))
+	}
+}
+
+// TestOrigin: a node that replaces nodes of the tool names the nodes of the original model, each once.
+func TestOrigin(t *testing.T) {
+	a, c := &onnx.Node{Name: "a"}, &onnx.Node{Name: "c"}
+	made := &onnx.Node{Name: "made", Metadata: edit.Origin("1", "First", a, &onnx.Node{Name: "b"})}
+	e := edit.Editor{Version: "2"}
+	want := []onnx.Entry{{Key: edit.MetaRule, Value: "Second"}, {Key: edit.MetaSourceNodes, Value: `["a","b","c"]`},
+		{Key: edit.MetaVersion, Value: "2"}}
+	if got := e.Origin("Second", a, made, c); !slices.Equal(got, want) {
+		t.Errorf("origin %v, want %v", got, want)
+	}
+	if got := e.Origin("Second"); !slices.Equal(got, slices.Delete(want, 1, 2)) {
+		t.Errorf("origin without replaced nodes %v", got)
+	}
+	made.Metadata = []onnx.Entry{{Key: "other", Value: `["x"]`}, {Key: edit.MetaSourceNodes, Value: `["a", 1]`}}
+	if got := edit.SourceNodes(made); got != nil {
+		t.Errorf("sources %q of a broken list", got)
+	}
+	made.Metadata = append(made.Metadata, onnx.Entry{Key: edit.MetaFormat, Value: "q4_0"})
+	if edit.FormatOf(made) != "q4_0" || edit.FormatOf(a) != "" {
+		t.Error("not the format of the metadata")
+	}
+	m := build(t)
+	n := e.AddNode(new(edit.Change), m.g, "Rule", "Abs", m.g.NewValue("new"), m.x)
+	if n.Name != "new_Abs" || n.Input(0) != m.x || !slices.Equal(n.Metadata, e.Origin("Rule")) {
+		t.Errorf("added %q with %v", n.Name, n.Metadata)
 	}
 }
