@@ -1,0 +1,97 @@
+package cut
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/patterns"
+)
+
+// TestParts cuts a residual block, whose result may be added to something else of the same source.
+func TestParts(t *testing.T) {
+	b := onnxtest.New(20)
+	x := b.Input("x", onnx.Float, "n", 4)
+	weight := func() *onnx.Value { return b.Floats([]int64{4, 4}, make([]float32, 16)...) }
+	before := b.Op("Identity", x)
+	h := b.Op("Relu", before)
+	q, k, past := b.Op("MatMul", h, weight()), b.Op("Tanh", b.Op("MatMul", h, weight())), b.Op("Exp", before)
+	s := b.Op("Mul", q, k)
+	shape := b.Op("Cast", b.Op("Shape", x), onnx.IntAttr("to", int64(onnx.Int64)))
+	o := b.Op("Reshape", b.Op("Add", b.Op("MatMul", s, weight()), b.Op("Neg", h)), shape)
+	y := b.Op("Sub", o, x)
+	b.Output(y)
+	halves := b.Ops(2, "Split", b.Op("MatMul", h, weight()), onnx.IntAttr("axis", -1), onnx.IntAttr("num_outputs", 2))
+	product := b.Op("Max", halves)
+	b.Output(b.Op("Sin", product))
+	dead := b.Op("Cos", x)
+	branch := b.Graph.NewSubgraph("then")
+	inner := branch.AddNode("Neg", []*onnx.Value{y}, []*onnx.Value{branch.NewValue("neg")})
+	branch.AddOutput(inner.Outputs[0])
+	chosen := b.Op("If", b.Input("c", onnx.Bool), onnx.GraphAttr("then_branch", branch),
+		onnx.GraphAttr("else_branch", branch))
+	b.Output(chosen)
+	c := New(b.Model)
+	values := func(v ...*onnx.Value) []*onnx.Value { return v }
+	site := func(op string, y *onnx.Value, in ...*onnx.Value) *patterns.Match {
+		return &patterns.Match{Op: op, Root: y.Producer, Nodes: []*onnx.Node{y.Producer}, Inputs: in,
+			Outputs: values(y), Roles: map[*onnx.Value]fused.Role{past: fused.RoleWeights}}
+	}
+	const block, end = "[matmul matmul_1 tanh mul matmul_2", "] from [relu] to [matmul_2]"
+	for name, p := range map[string]struct {
+		make func() (*Part, error)
+		want string
+	}{
+		"from a value": {func() (*Part, error) { return c.Between(values(h), values(s)) },
+			"[matmul matmul_1 tanh mul] from [relu] to [mul]"},
+		"from the inputs": {func() (*Part, error) { return c.Between(nil, values(h)) },
+			"[identity relu] from [x] to [relu]"},
+		"backwards": {func() (*Part, error) { return c.Between(values(y), values(s)) },
+			`no requested value is computed from "sub"`},
+		"nothing": {func() (*Part, error) { return c.Between(values(s), values(s)) },
+			"no node computes these outputs from these inputs"},
+		"around nodes": {func() (*Part, error) { return c.Around(q.Producer, o.Producer) },
+			"[matmul mul shape cast matmul_2 add reshape] from [relu tanh x neg] to [reshape]"},
+		"around the end": {func() (*Part, error) { return c.Around(chosen.Producer) }, "[if] from [c sub] to [if]"},
+		"a dead end":     {func() (*Part, error) { return c.Around(dead.Producer) }, "[cos] from [x] to [cos]"},
+		"a subgraph's": {func() (*Part, error) { return c.Around(inner) },
+			`node "neg_1" is in a subgraph: cut out the node of the main graph that contains it`},
+		"a site":     {func() (*Part, error) { return c.Sites(site("Any", s, q, k)) }, "[mul] from [matmul tanh] to [mul]"},
+		"its block":  {func() (*Part, error) { return c.Block(site("Any", s, q, k)) }, block + end},
+		"and a past": {func() (*Part, error) { return c.Block(site("Any", s, q, k, past)) }, block + end},
+		"experts": {func() (*Part, error) { return c.Block(site(fused.MoEName, s, q, k)) },
+			"[matmul matmul_1 tanh mul shape cast matmul_2 neg add reshape] from [relu x] to [reshape]"},
+		"one product": {func() (*Part, error) { return c.Block(site("Any", product, halves...)) },
+			"[matmul_3 split max sin] from [relu] to [sin]"},
+	} {
+		part, err := p.make()
+		got := fmt.Sprint(err)
+		if err == nil {
+			var nodes, inputs []string
+			for _, n := range part.Nodes {
+				nodes = append(nodes, n.Label()[len("node_"):])
+			}
+			for _, p := range part.Inputs {
+				inputs = append(inputs, p.Value.Name)
+			}
+			got = fmt.Sprint(nodes, " from ", inputs, " to ", onnx.Names(part.Outputs))
+			if m, err := part.Model(); err != nil || len(m.Graph.Nodes) != len(nodes) {
+				t.Errorf("%s: %v", name, err)
+			}
+			want := len(part.Outputs)
+			for _, p := range part.Inputs {
+				if !p.Value.IsInput {
+					want++
+				}
+			}
+			if m, err := part.Whole(); err != nil || len(m.Graph.Outputs) != want {
+				t.Errorf("the whole for %s: %v", name, err)
+			}
+		}
+		if got != p.want {
+			t.Errorf("%s: %s, want %s", name, got, p.want)
+		}
+	}
+}
