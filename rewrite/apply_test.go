@@ -12,10 +12,16 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+)
+
+type (
+	builder = *onnxtest.Builder
+	value   = *onnx.Value
 )
 
 func apply(t *testing.T, m *onnx.Model, request ...Request) *Report {

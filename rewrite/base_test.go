@@ -16,9 +16,9 @@ func ontoBase(t *testing.T, typ onnx.DataType, shared bool, most float64) *onnx.
 	x := b.In("x", "tokens", hidden)
 	values, ids := b.Graph.NewValue("values"), b.Graph.NewValue("ids")
 	logits := b.Op("MatMul", x, b.Weight("router", hidden, experts))
-	b.Graph.AddNode("TopK", []*onnx.Value{b.Op("Softmax", logits, onnx.IntAttr("axis", -1)), b.Ints(2)},
-		[]*onnx.Value{values, ids})
-	expert := func(x *onnx.Value) *onnx.Value {
+	b.Graph.AddNode("TopK", []value{b.Op("Softmax", logits, onnx.IntAttr("axis", -1)), b.Ints(2)},
+		[]value{values, ids})
+	expert := func(x value) value {
 		gate := b.Op("MatMul", x, b.Weight("gate", hidden, inner))
 		act := b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), b.Op("MatMul", x, b.Weight("up", hidden, inner)))
 		return b.Op("MatMul", act, b.Weight("down", inner, hidden))

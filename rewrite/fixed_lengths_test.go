@@ -20,11 +20,11 @@ type encoder struct {
 	*rewritetest.Builder
 	tokens int
 	batch  any
-	scores func(e *encoder, s *onnx.Value) *onnx.Value // before the softmax
-	probs  func(e *encoder, p *onnx.Value) *onnx.Value // after it
+	scores func(e *encoder, s value) value // before the softmax
+	probs  func(e *encoder, p value) value // after it
 }
 
-func (e *encoder) heads(x *onnx.Value, name string, perm ...int64) *onnx.Value {
+func (e *encoder) heads(x value, name string, perm ...int64) value {
 	p := e.Op("MatMul", x, e.Weight(name, 8, 8))
 	return e.Op("Transpose", e.Op("Reshape", p, e.Ints(-1, int64(e.tokens), 2, 4)), onnx.IntsAttr("perm", perm))
 }
@@ -46,7 +46,7 @@ func (e *encoder) build() *onnx.Model {
 }
 
 // each returns a constant with a number for each token; others overrides a few of them.
-func (e *encoder) each(shape []int, others map[int]float64, usual float64) *onnx.Value {
+func (e *encoder) each(shape []int, others map[int]float64, usual float64) value {
 	n := 1
 	for _, d := range shape {
 		n *= d
@@ -67,14 +67,14 @@ func TestFixedLengths(t *testing.T) {
 		tokens int
 		batch  any
 		fused  int
-		scores func(e *encoder, s *onnx.Value) *onnx.Value
-		probs  func(e *encoder, p *onnx.Value) *onnx.Value
+		scores func(e *encoder, s value) value
+		probs  func(e *encoder, p value) value
 	}{
 		{name: "an image of 336 by 336", tokens: 577, batch: 1, fused: 1},
 		{name: "30 seconds of sound", tokens: 1500, batch: 1, fused: 1},
 		{name: "images", tokens: 729, batch: "batch", fused: 1},
 		{name: "a mask that is expanded and hides nothing", tokens: 577, batch: "batch", fused: 1,
-			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
+			scores: func(e *encoder, s value) value {
 				batch := e.Op("Slice", e.Op("Shape", e.Graph.Inputs[0]), e.Ints(0), e.Ints(1))
 				shape := e.Op("Concat", batch, e.Ints(1, 577, 577), onnx.IntAttr("axis", 0))
 				ones := reference.NewInts(onnx.Bool, []int{1, 1, 577, 1}, slices.Repeat([]int64{1}, 577))
@@ -83,37 +83,37 @@ func TestFixedLengths(t *testing.T) {
 				return e.Op("Add", s, mask)
 			}},
 		{name: "a constant mask that hides nothing", tokens: tokens, batch: "batch", fused: 1,
-			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
+			scores: func(e *encoder, s value) value {
 				return e.Op("Add", s, e.each([]int{1, 1, tokens, tokens}, nil, 0))
 			}},
 		{name: "a constant mask that hides one key", tokens: tokens, batch: 1, fused: 1,
-			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
+			scores: func(e *encoder, s value) value {
 				return e.Op("Add", s, e.each([]int{1, 1, 1, tokens}, map[int]float64{150: -1e9}, 0))
 			}},
 		{name: "a bias for every pair", tokens: tokens, batch: "batch", fused: 1,
-			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
+			scores: func(e *encoder, s value) value {
 				others := map[int]float64{7: 0.5, 39999: 2, 79999: -1}
 				return e.Op("Add", s, e.each([]int{1, 2, tokens, tokens}, others, 0.25))
 			}},
 		{name: "one score is another", tokens: tokens, batch: 1,
-			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
+			scores: func(e *encoder, s value) value {
 				return e.Op("Mul", s, e.each([]int{tokens}, map[int]float64{150: 2}, 1))
 			}},
 		{name: "one weight is another", tokens: tokens, batch: 1,
-			probs: func(e *encoder, p *onnx.Value) *onnx.Value {
+			probs: func(e *encoder, p value) value {
 				return e.Op("Mul", p, e.each([]int{tokens}, map[int]float64{199: 0.5}, 1))
 			}},
 		{name: "the last query gets other weights", tokens: tokens, batch: 1,
-			probs: func(e *encoder, p *onnx.Value) *onnx.Value {
+			probs: func(e *encoder, p value) value {
 				return e.Op("Mul", p, e.each([]int{tokens, 1}, map[int]float64{199: 0.5}, 1))
 			}},
 		{name: "a scale by the number of keys", tokens: tokens, batch: 1, fused: 1,
-			scores: func(e *encoder, s *onnx.Value) *onnx.Value {
+			scores: func(e *encoder, s value) value {
 				n := e.Op("Gather", e.Op("Shape", s), e.Ints(3))
 				return e.Op("Mul", s, e.Op("Log", e.Op("Cast", n, onnx.IntAttr("to", int64(e.Type)))))
 			}},
 		{name: "heads that mix tokens", tokens: tokens, batch: 1,
-			probs: func(e *encoder, p *onnx.Value) *onnx.Value {
+			probs: func(e *encoder, p value) value {
 				turned := e.Op("Transpose", p, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 				return e.Op("Reshape", turned, e.Ints(1, 2, 200, 200))
 			}},

@@ -19,7 +19,7 @@ func throughAll(t *testing.T, fill, spoil float64, before bool) *onnx.Model {
 	x := b.In("x", "tokens", hidden)
 	logits := b.Op("MatMul", x, b.Weight("router", hidden, experts))
 	values, ids := b.Graph.NewValue("values"), b.Graph.NewValue("ids")
-	b.Graph.AddNode("TopK", []*onnx.Value{logits, b.Ints(2)}, []*onnx.Value{values, ids})
+	b.Graph.AddNode("TopK", []value{logits, b.Ints(2)}, []value{values, ids})
 	others := b.Op("Expand", b.Tensor(reference.NewFloats(onnx.Float, []int{}, []float64{fill}), "fill"),
 		b.Op("Shape", logits))
 	gates := b.Op("Sigmoid", b.Op("ScatterElements", others, ids, values, onnx.IntAttr("axis", 1)))
@@ -89,14 +89,14 @@ func TestCopiedWeights(t *testing.T) {
 		x := b.In("x", "tokens", hidden)
 		values, ids := b.Graph.NewValue("values"), b.Graph.NewValue("ids")
 		logits := b.Op("MatMul", x, b.Weight("router", hidden, experts))
-		b.Graph.AddNode("TopK", []*onnx.Value{b.Op("Softmax", logits, onnx.IntAttr("axis", -1)), b.Ints(2)},
-			[]*onnx.Value{values, ids})
-		var y *onnx.Value
+		b.Graph.AddNode("TopK", []value{b.Op("Softmax", logits, onnx.IntAttr("axis", -1)), b.Ints(2)},
+			[]value{values, ids})
+		var y value
 		for j := range 2 {
 			if same {
 				b.Seed = 7
 			}
-			column := func(v *onnx.Value) *onnx.Value {
+			column := func(v value) value {
 				return b.Op("Gather", v, b.Tensor(reference.NewInts(onnx.Int64, []int{}, []int64{int64(j)}), "j"),
 					onnx.IntAttr("axis", 1))
 			}

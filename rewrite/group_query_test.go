@@ -17,10 +17,10 @@ import (
 // from the mask.
 func groupQueryModel() *onnx.Model {
 	b := onnxtest.New(21)
-	typed := func(v *onnx.Value, dims ...any) *onnx.Value { v.SetType(onnxtest.Type(onnx.Float, dims...)); return v }
+	typed := func(v value, dims ...any) value { v.SetType(onnxtest.Type(onnx.Float, dims...)); return v }
 	mask := b.Input("attention_mask", onnx.Int64, "batch", "total")
 	qkv := b.Input("qkv", onnx.Float, "batch", "queries", 8*16)
-	past := []*onnx.Value{b.Input("past_key", onnx.Float, "batch", 2, "past", 16),
+	past := []value{b.Input("past_key", onnx.Float, "batch", 2, "past", 16),
 		b.Input("past_value", onnx.Float, "batch", 2, "past", 16)}
 	to32 := onnx.IntAttr("to", int64(onnx.Int32))
 	sum := b.Op("ReduceSum", mask, []int64{1}, onnx.IntAttr("keepdims", 0))

@@ -140,7 +140,7 @@ func TestLearntLimits(t *testing.T) {
 // A block that the notation cannot express is named, and still fused.
 func TestUnlearnt(t *testing.T) {
 	b := onnxtest.New(20)
-	turn := rotated(func(b *onnxtest.Builder, x, cos, sin *onnx.Value) *onnx.Value {
+	turn := rotated(func(b builder, x, cos, sin value) value {
 		swapped := b.Op("MatMul", x, signs(b, func(i int) (int, float32) { return (i + channels/2) % channels, 1 }))
 		signed := b.Op("Mul", swapped, b.Floats([]int64{channels}, -1, -1, -1, -1, -1, -1, 1, 1, 1, 1, 1, 1))
 		return b.Op("Add", b.Op("Mul", x, twice(b, cos)), b.Op("Mul", signed, twice(b, sin)))

@@ -13,19 +13,19 @@ import (
 // chunks. It is repaired, since the nodes are right or fail for every number of tokens.
 func TestOneChunk(t *testing.T) {
 	for name, c := range map[string]struct {
-		rows    func(b *onnxtest.Builder, all, n *onnx.Value) *onnx.Value
+		rows    func(b builder, all, n value) value
 		repairs string
 	}{
-		"rows of the first chunk": {func(b *onnxtest.Builder, all, n *onnx.Value) *onnx.Value {
+		"rows of the first chunk": {func(b builder, all, n value) value {
 			return b.Op("Slice", all, b.Ints(0), n, b.Ints(2))
 		}, "the nodes fail for 65 or 130 tokens (they return 64 of 65 rows), and not for 1, 63 or 64; "},
-		"rows of zeros": {func(b *onnxtest.Builder, all, n *onnx.Value) *onnx.Value {
+		"rows of zeros": {func(b builder, all, n value) value {
 			return b.Op("Slice", b.Op("Pad", all, b.Ints(0, 0, 0, 0, 0, 0, 100, 0)), b.Ints(0), n, b.Ints(2))
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := onnxtest.New(18)
-			oneChunk(b, c.rows, func(_ string, v *onnx.Value) *onnx.Value { return v })
+			oneChunk(b, c.rows, func(_ string, v value) value { return v })
 			r := apply(t, b.Model)
 			found := ""
 			for _, s := range r.Sites {
@@ -44,9 +44,9 @@ func TestOneChunk(t *testing.T) {
 func TestBoundedOperands(t *testing.T) {
 	for _, which := range []string{"q", "k", "v", "gate"} {
 		b := onnxtest.New(18)
-		oneChunk(b, func(b *onnxtest.Builder, all, n *onnx.Value) *onnx.Value {
+		oneChunk(b, func(b builder, all, n value) value {
 			return b.Op("Slice", all, b.Ints(0), n, b.Ints(2))
-		}, func(name string, v *onnx.Value) *onnx.Value {
+		}, func(name string, v value) value {
 			if name != which {
 				return v
 			}
@@ -62,19 +62,19 @@ func TestBoundedOperands(t *testing.T) {
 }
 
 // oneChunk adds gated linear attention of at most 64 tokens. rows takes n rows of the chunk; bound changes an operand.
-func oneChunk(b *onnxtest.Builder, rows func(b *onnxtest.Builder, all, n *onnx.Value) *onnx.Value,
-	bound func(name string, v *onnx.Value) *onnx.Value) {
+func oneChunk(b builder, rows func(b builder, all, n value) value,
+	bound func(name string, v value) value) {
 	v := b.Input("v", onnx.Float, "b", 2, "n", 5)
 	n := b.Op("Slice", b.Op("Shape", v), b.Ints(2), b.Ints(3))
 	short := b.Op("Mod", b.Op("Sub", b.Ints(0), n), b.Ints(64))
-	chunk := func(v *onnx.Value, width int64) *onnx.Value {
+	chunk := func(v value, width int64) value {
 		pads := b.Op("Concat", b.Ints(0, 0, 0, 0, 0, 0), short, b.Ints(0), onnx.IntAttr("axis", 0))
 		chunks := b.Op("Reshape", bound(v.Name, b.Op("Pad", v, pads)), b.Ints(0, 0, -1, 64, width))
 		return b.Op("Gather", chunks, 0, onnx.IntAttr("axis", 2))
 	}
 	q, k := b.Input("q", onnx.Float, "b", 2, "n", 4), b.Input("k", onnx.Float, "b", 2, "n", 4)
 	sums := b.Op("CumSum", chunk(b.Input("gate", onnx.Float, "b", 2, "n", 1), 1), 2)
-	turned := func(v *onnx.Value) *onnx.Value {
+	turned := func(v value) value {
 		return b.Op("Transpose", v, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
 	}
 	mask := make([]float32, 64*64)

@@ -105,7 +105,7 @@ func TestNormRotaryApart(t *testing.T) {
 				if op == "NormRotary" {
 					return nil, broken
 				}
-				return kernelOf(t, 1)(op, attrs, in)
+				return kernelOf(1)(op, attrs, in)
 			}}, map[string]int{"RMSNorm": 2, "RotaryEmbedding": 2}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {

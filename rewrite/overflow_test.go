@@ -15,16 +15,16 @@ import (
 
 // TestOverflow demands that reports name exactly the inputs on which fused nodes overflow or return NaN.
 func TestOverflow(t *testing.T) {
-	cast := func(b *onnxtest.Builder, v *onnx.Value, to onnx.DataType) *onnx.Value {
+	cast := func(b builder, v value, to onnx.DataType) value {
 		return b.Op("Cast", v, onnx.IntAttr("to", int64(to)))
 	}
-	norm := func(b *onnxtest.Builder, x *onnx.Value, t onnx.DataType) *onnx.Value {
+	norm := func(b builder, x value, t onnx.DataType) value {
 		mean := b.Op("ReduceMean", b.Op("Mul", x, x), []int64{-1})
 		return b.Op("Div", x, b.Op("Sqrt", b.Op("Add", mean, cast(b, b.Floats([]int64{}, 1e-5), t))))
 	}
-	attention := func(hidden float32, guarded bool) func(b *onnxtest.Builder) *onnx.Value {
-		return func(b *onnxtest.Builder) *onnx.Value {
-			heads := func(name string) *onnx.Value { return b.Input(name, onnx.Float, "batch", 2, "seq", 8) }
+	attention := func(hidden float32, guarded bool) func(b builder) value {
+		return func(b builder) value {
+			heads := func(name string) value { return b.Input(name, onnx.Float, "batch", 2, "seq", 8) }
 			exists := b.Input("mask", onnx.Int64, "batch", "seq")
 			mask := b.Op("Where", b.Op("Cast", b.Op("Unsqueeze", exists, []int64{1, 2}),
 				onnx.IntAttr("to", int64(onnx.Bool))), 0.0, b.Floats([]int64{}, hidden))
@@ -39,23 +39,23 @@ func TestOverflow(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, op string
-		build    func(b *onnxtest.Builder) *onnx.Value
+		build    func(b builder) value
 		want     string // the named inputs, or ""
 	}{
-		{"squares in float16", "RMSNorm", func(b *onnxtest.Builder) *onnx.Value {
+		{"squares in float16", "RMSNorm", func(b builder) value {
 			x := b.Input("x", onnx.Float16, "batch", "seq", channels)
 			return b.Op("Mul", norm(b, x, onnx.Float16), cast(b, vectorOf(b, channels), onnx.Float16))
 		}, "outlier"},
-		{"squares in float32", "RMSNorm", func(b *onnxtest.Builder) *onnx.Value {
+		{"squares in float32", "RMSNorm", func(b builder) value {
 			x := b.Input("x", onnx.Float16, "batch", "seq", channels)
 			n := norm(b, cast(b, x, onnx.Float), onnx.Float)
 			return b.Op("Mul", cast(b, n, onnx.Float16), cast(b, vectorOf(b, channels), onnx.Float16))
 		}, ""},
-		{"float32", "RMSNorm", func(b *onnxtest.Builder) *onnx.Value {
+		{"float32", "RMSNorm", func(b builder) value {
 			x := b.Input("x", onnx.Float, "batch", "seq", channels)
 			return b.Op("Mul", norm(b, x, onnx.Float), vectorOf(b, channels))
 		}, ""},
-		{"without an epsilon", "RMSNorm", func(b *onnxtest.Builder) *onnx.Value {
+		{"without an epsilon", "RMSNorm", func(b builder) value {
 			x := b.Input("x", onnx.Float, "batch", "seq", channels)
 			return b.Op("Mul", b.Op("Div", x, b.Op("ReduceL2", x, []int64{-1})), math.Sqrt(channels))
 		}, "tiny"},

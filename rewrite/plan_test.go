@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
@@ -56,48 +55,6 @@ func TestSiteIDs(t *testing.T) {
 	if _, err := p.Plan(rewritetest.Block(t, 20, onnx.Float)); err == nil || !strings.Contains(err.Error(),
 		"SwiGLU:nowhere") {
 		t.Errorf("a site that is not there: %v", err)
-	}
-}
-
-// The same block in the main graph, in a branch and in a function is three sites.
-func TestSiteIDsOfNestedGraphs(t *testing.T) {
-	fill := func(g *onnx.Graph, x *onnx.Value) *onnx.Value {
-		act := g.NewValue("act")
-		g.AddNode("Sigmoid", []*onnx.Value{x}, []*onnx.Value{act})
-		gate, y := g.NewValue("gate"), g.NewValue("y")
-		g.AddNode("Mul", []*onnx.Value{x, act}, []*onnx.Value{gate})
-		up := g.NewValue("up")
-		g.AddNode("Neg", []*onnx.Value{x}, []*onnx.Value{up})
-		g.AddNode("Mul", []*onnx.Value{gate, up}, []*onnx.Value{y})
-		return y
-	}
-	m := onnx.New(10, 20)
-	m.ImportOpset("local", 1)
-	f := onnx.NewFunction("local", "Gated", "", 20)
-	f.Body.AddOutput(fill(f.Body, f.Body.AddInput("x", onnx.Type{})))
-	m.Functions = append(m.Functions, f)
-	x := m.Graph.AddInput("x", onnxtest.Type(onnx.Float, "n", 8))
-	cond := m.Graph.AddInput("cond", onnxtest.Type(onnx.Bool))
-	then := m.Graph.NewSubgraph("then")
-	then.AddOutput(fill(then, x))
-	chosen := m.Graph.NewValue("chosen")
-	branch := m.Graph.AddNode("If", []*onnx.Value{cond}, []*onnx.Value{chosen}, onnx.GraphAttr("then_branch", then),
-		onnx.GraphAttr("else_branch", then))
-	branch.Name = "branch"
-	y := m.Graph.NewValue("called")
-	m.Graph.AddNode("Gated", []*onnx.Value{fill(m.Graph, x)}, []*onnx.Value{y}).Domain = "local"
-	m.Graph.AddOutput(y)
-	m.Graph.AddOutput(chosen)
-	for _, site := range planned(t, m).Report.Sites {
-		if site.Match == nil || site.Match.Root.Outputs[0].Name != site.ID[strings.LastIndexAny(site.ID, "/:")+1:] {
-			t.Errorf("%s: the match is %+v", site.ID, site.Match)
-		}
-	}
-	got := ids(planned(t, m).Report.Sites, Fused)
-	for _, want := range []string{"SwiGLU:y", "SwiGLU:local.Gated/y", "SwiGLU:branch.then_branch/y"} {
-		if !slices.ContainsFunc(got, func(id string) bool { return strings.HasPrefix(id, want) }) {
-			t.Errorf("%q lacks %s", got, want)
-		}
 	}
 }
 

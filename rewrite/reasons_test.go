@@ -13,12 +13,12 @@ import (
 
 // A refusal has a code, which selects a hint, and the figures of its text.
 func TestReasonsOfRefusals(t *testing.T) {
-	right := func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value { return b.Norm(x, scale, 1e-6) }
+	right := func(b *rewritetest.Builder, x, scale value) value { return b.Norm(x, scale, 1e-6) }
 	for _, c := range []struct {
 		name    string
 		typ     onnx.DataType
 		attrs   []*onnx.Attribute
-		build   func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value
+		build   func(b *rewritetest.Builder, x, scale value) value
 		problem string
 		code    reason.Code
 		figure  string
@@ -28,12 +28,11 @@ func TestReasonsOfRefusals(t *testing.T) {
 			"opset", "version_converter"},
 		{"types", onnx.Double, normAttributes(1e-6, 0), right, "", reason.Types, "op", "float32, float16"},
 		{"attributes", onnx.Float, normAttributes(1e-6, 0)[:2], right, "", reason.Signature, "op", ""},
-		{"another input", onnx.Float, normAttributes(1e-6, 0), func(b *rewritetest.Builder, x,
-			scale *onnx.Value) *onnx.Value {
+		{"another input", onnx.Float, normAttributes(1e-6, 0), func(b *rewritetest.Builder, x, scale value) value {
 			return b.Op("Add", b.Norm(x, scale, 1e-6), b.In("other", 16))
 		}, "", reason.Depends, "", "not an input of the op"},
 		{"random numbers", onnx.Float, normAttributes(1e-6, 0),
-			func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
+			func(b *rewritetest.Builder, x, scale value) value {
 				return b.Op("Add", b.Norm(x, scale, 1e-6), b.Op("RandomNormalLike", x))
 			}, "", reason.Random, "", "model.eval()"},
 		{"another function", onnx.Float, normAttributes(1e-5, 0), right, "", reason.Differs, "inputs", "hard inputs"},
@@ -43,8 +42,8 @@ func TestReasonsOfRefusals(t *testing.T) {
 			x, scale := b.In("x", "batch", "seq", 16), b.Weight("scale", 16)
 			y := c.build(b, x, scale)
 			b.Out(y, "batch", "seq", 16)
-			match := &patterns.Match{Pattern: "P", Op: "RMSNorm", Inputs: []*onnx.Value{x, scale},
-				Outputs: []*onnx.Value{y}, Attributes: c.attrs}
+			match := &patterns.Match{Pattern: "P", Op: "RMSNorm", Inputs: []value{x, scale},
+				Outputs: []value{y}, Attributes: c.attrs}
 			if c.problem != "" {
 				match.Problem = reasonText(c.problem)
 			}

@@ -20,8 +20,8 @@ import (
 type moeBuilder struct {
 	*rewritetest.Builder
 	experts, chosen, hidden, inner int
-	x, weights, ids                *onnx.Value // [tokens, ...]
-	gateUp, down                   *onnx.Value // out_in
+	x, weights, ids                value // [tokens, ...]
+	gateUp, down                   value // out_in
 	clamped                        bool
 }
 
@@ -37,28 +37,25 @@ func newMoE(t *testing.T, typ onnx.DataType, experts, chosen, hidden, inner int)
 }
 
 // unit writes silu(gate)*up, or the clamped form of gpt-oss.
-func (m *moeBuilder) unit(b *rewritetest.Builder, gate, up *onnx.Value) *onnx.Value {
+func (m *moeBuilder) unit(b *rewritetest.Builder, gate, up value) value {
 	if !m.clamped {
 		return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), up)
 	}
-	number := func(x float64) *onnx.Value { return m.Scalar(m.Type, x) }
+	number := func(x float64) value { return m.Scalar(m.Type, x) }
 	gate, up = b.Op("Min", gate, number(7)), b.Op("Clip", up, number(-7), number(7))
 	return b.Op("Mul", b.Op("Add", up, number(1)), b.Op("Mul", gate, b.Op("Sigmoid", b.Op("Mul", gate, number(1.702)))))
 }
 
 func (m *moeBuilder) attributes(activation string) []*onnx.Attribute {
-	alpha, limit, offset := float32(1), float32(0), float32(0)
+	glu := fused.GLU{Activation: activation, Alpha: 1}
 	if m.clamped {
-		alpha, limit, offset = 1.702, 7, 1
+		glu.Alpha, glu.Limit, glu.UpOffset = 1.702, 7, 1
 	}
-	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
-		onnx.FloatAttr("limit", limit),
-		onnx.FloatAttr("up_offset", offset), onnx.StringAttr("packing", "halves"),
-		onnx.StringAttr("gate_up_layout", "out_in"), onnx.StringAttr("down_layout", "out_in")}
+	return fused.MoE{GLU: glu, Packing: "halves", GateUpLayout: "out_in", DownLayout: "out_in"}.Attributes()
 }
 
 // gathered writes the experts in the exported form that gathers weights for each token.
-func (m *moeBuilder) gathered(spoil string) *onnx.Value {
+func (m *moeBuilder) gathered(spoil string) value {
 	k, h := int64(m.chosen), int64(m.hidden)
 	flat := m.Op("Reshape", m.ids, m.Ints(-1))
 	rows := m.Op("Reshape", m.Op("Expand", m.Op("Unsqueeze", m.x, m.Ints(1)), m.Ints(1, k, 1)), m.Ints(-1, h, 1))
@@ -86,14 +83,14 @@ func (m *moeBuilder) gathered(spoil string) *onnx.Value {
 		onnx.IntAttr("keepdims", 0))
 }
 
-func (m *moeBuilder) match(y *onnx.Value, activation string) *patterns.Match {
-	return &patterns.Match{Pattern: "MoE", Op: "MoE", Inputs: []*onnx.Value{m.x, m.weights, m.ids, m.gateUp, m.down},
-		Roles: map[*onnx.Value]fused.Role{m.x: fused.RoleTokens, m.weights: fused.RoleWeights, m.ids: fused.RoleIDs,
+func (m *moeBuilder) match(y value, activation string) *patterns.Match {
+	return &patterns.Match{Pattern: "MoE", Op: "MoE", Inputs: []value{m.x, m.weights, m.ids, m.gateUp, m.down},
+		Roles: map[value]fused.Role{m.x: fused.RoleTokens, m.weights: fused.RoleWeights, m.ids: fused.RoleIDs,
 			m.gateUp: fused.RoleMatrix, m.down: fused.RoleMatrix},
-		Outputs: []*onnx.Value{y}, Attributes: m.attributes(activation)}
+		Outputs: []value{y}, Attributes: m.attributes(activation)}
 }
 
-func (m *moeBuilder) judge(y *onnx.Value, activation string, request ...Request) SiteReport {
+func (m *moeBuilder) judge(y value, activation string, request ...Request) SiteReport {
 	m.T.Helper()
 	m.Out(y, "tokens", m.hidden)
 	return judgeOne(m.T, m.Model, m.match(y, activation), request...)
@@ -136,8 +133,8 @@ func TestGatheredExperts(t *testing.T) {
 }
 
 // expert writes one expert applied to rows of tokens, in the graph of b.
-func (m *moeBuilder) expert(b *rewritetest.Builder, rows, e *onnx.Value) *onnx.Value {
-	pick := func(w *onnx.Value) *onnx.Value {
+func (m *moeBuilder) expert(b *rewritetest.Builder, rows, e value) value {
+	pick := func(w value) value {
 		return b.Op("Transpose", b.Op("Gather", w, e, onnx.IntAttr("axis", 0)), onnx.IntsAttr("perm", []int64{1, 0}))
 	}
 	y := b.Op("MatMul", rows, pick(m.gateUp))
@@ -148,7 +145,7 @@ func (m *moeBuilder) expert(b *rewritetest.Builder, rows, e *onnx.Value) *onnx.V
 
 // looped writes the experts as a Loop over all of them: each adds its result for all tokens, times their weights for
 // it.
-func (m *moeBuilder) looped() *onnx.Value {
+func (m *moeBuilder) looped() value {
 	body := m.Graph.NewSubgraph("body")
 	b := &rewritetest.Builder{T: m.T, Builder: &onnxtest.Builder{Model: m.Model, Graph: body}, Type: m.Type}
 	e := body.AddInput("e", onnxtest.Type(onnx.Int64))
@@ -161,13 +158,13 @@ func (m *moeBuilder) looped() *onnx.Value {
 	zero := m.Op("Mul", m.x, m.Scalar(m.Type, 0))
 	y := m.Graph.NewValue("y")
 	trips := m.Graph.AddInitializer(onnx.NewInt64s("trips", []int64{int64(m.experts)}))
-	m.Graph.AddNode("Loop", []*onnx.Value{m.Op("Squeeze", trips), nil, zero}, []*onnx.Value{y},
+	m.Graph.AddNode("Loop", []value{m.Op("Squeeze", trips), nil, zero}, []value{y},
 		onnx.GraphAttr("body", body)).Name = "loop"
 	return m.Op("Identity", y)
 }
 
 // unrolled writes the experts as a traced loop over the experts that tokens use; hit is their number.
-func (m *moeBuilder) unrolled(hit int) *onnx.Value {
+func (m *moeBuilder) unrolled(hit int) value {
 	depth := m.Ints(int64(m.experts))
 	values := m.Ints(0, 1)
 	// [E, k, T]
@@ -175,12 +172,12 @@ func (m *moeBuilder) unrolled(hit int) *onnx.Value {
 		onnx.IntsAttr("perm", []int64{2, 1, 0}))
 	picked := m.Op("Greater", m.Op("ReduceSum", mask, m.Ints(1, 2), onnx.IntAttr("keepdims", 0)), m.Ints(0))
 	found := m.Op("Transpose", m.Op("NonZero", picked), onnx.IntsAttr("perm", []int64{1, 0})) // [hits, 1]
-	parts := make([]*onnx.Value, hit)
+	parts := make([]value, hit)
 	sizes := make([]int64, hit)
 	for i := range parts {
 		parts[i], sizes[i] = m.Graph.NewValue("expert"), 1
 	}
-	m.Graph.AddNode("Split", []*onnx.Value{found, m.Ints(sizes...)}, parts, onnx.IntAttr("axis", 0)).Name = "split"
+	m.Graph.AddNode("Split", []value{found, m.Ints(sizes...)}, parts, onnx.IntAttr("axis", 0)).Name = "split"
 	y := m.Op("Mul", m.x, m.Scalar(m.Type, 0))
 	for _, p := range parts {
 		e := m.Op("Squeeze", p, m.Ints(0, 1))
@@ -272,36 +269,17 @@ func TestGreatExperts(t *testing.T) {
 	for _, spoil := range []string{"", "last expert", "kernel"} {
 		m := newMoE(t, onnx.Float16, 11, 2, 8, 6)
 		var sizes [][2]int64
+		kernel := rewritetest.Kernel(func(_, out []*reference.Tensor) {
+			if spoil == "kernel" {
+				out[0].F[7] += 1
+			}
+		})
 		check := func(op string, attrs []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {
 			sizes = append(sizes, [2]int64{in[3].Dims[2], in[4].Dims[2]})
 			if len(in) != 5 || in[3].Dims[0] != 5 || in[0].DataType != onnx.Float16 {
 				return nil, fmt.Errorf("kernel check of %v", in)
 			}
-			f, err := fused.Lookup(op).Function(rewritetest.SiteOf(attrs, in))
-			if err != nil {
-				return nil, err
-			}
-			g := onnx.New(10, 20).Graph
-			var values []*onnx.Value
-			var ts []*reference.Tensor
-			for _, x := range in {
-				v, err := reference.FromONNX(x)
-				if err != nil {
-					return nil, err
-				}
-				values, ts = append(values, g.AddInput("in", onnx.Type{})), append(ts, v)
-			}
-			n := g.AddNode(op, values, []*onnx.Value{g.NewValue("y")}, attrs...)
-			n.Domain, n.Overload = fused.Domain, f.Overload
-			out, err := reference.NewForOpset(20, []*onnx.Function{f}, reference.Options{}).Op(n, ts)
-			if err != nil {
-				return nil, err
-			}
-			if spoil == "kernel" {
-				out[0].F[7] += 1
-			}
-			y, err := out[0].ToONNX("Y")
-			return []*onnx.Tensor{y}, err
+			return kernel(op, attrs, in)
 		}
 		if spoil == "last expert" { // the one before replaces it
 			m.ids = m.Op("Min", m.ids, m.Ints(int64(m.experts-2)))

@@ -21,16 +21,16 @@ func routerAttributes(k int64, score, order string, renormalize int64, scale flo
 
 func TestRouterSites(t *testing.T) {
 	axis := onnx.IntAttr("axis", -1)
-	type build func(b *rewritetest.Builder, logits, bias *onnx.Value) (weights, ids *onnx.Value)
-	mixtral := func(b *rewritetest.Builder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+	type build func(b *rewritetest.Builder, logits, bias value) (weights, ids value)
+	mixtral := func(b *rewritetest.Builder, logits, _ value) (value, value) {
 		w, ids := b.TopK(b.Op("Softmax", logits, axis), 3)
 		return b.Share(w), ids
 	}
-	after := func(b *rewritetest.Builder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+	after := func(b *rewritetest.Builder, logits, _ value) (value, value) {
 		w, ids := b.TopK(logits, 3)
 		return b.Op("Softmax", w, axis), ids
 	}
-	biased := func(b *rewritetest.Builder, logits, bias *onnx.Value) (*onnx.Value, *onnx.Value) {
+	biased := func(b *rewritetest.Builder, logits, bias value) (value, value) {
 		s := b.Op("Sigmoid", logits)
 		_, ids := b.TopK(b.Op("Add", s, bias), 3)
 		return b.Share(b.Op("GatherElements", s, ids, axis)), ids
@@ -51,20 +51,20 @@ func TestRouterSites(t *testing.T) {
 		{"scaled", mixtral, routerAttributes(3, "softmax", "score_first", 1, 1.001), false, "differs"},
 		{"sigmoid", mixtral, routerAttributes(3, "sigmoid", "score_first", 1, 1), false, "differs"},
 		{"deepseek", biased, routerAttributes(3, "sigmoid", "score_first", 1, 1), true, ""},
-		{"the bias in the weights", func(b *rewritetest.Builder, logits, bias *onnx.Value) (*onnx.Value, *onnx.Value) {
+		{"the bias in the weights", func(b *rewritetest.Builder, logits, bias value) (value, value) {
 			w, ids := b.TopK(b.Op("Add", b.Op("Sigmoid", logits), bias), 3)
 			return b.Share(w), ids
 		}, routerAttributes(3, "sigmoid", "score_first", 1, 1), true, "differs"},
-		{"the least", func(b *rewritetest.Builder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+		{"the least", func(b *rewritetest.Builder, logits, _ value) (value, value) {
 			s := b.Op("Softmax", logits, axis)
 			_, ids := b.TopK(b.Op("Neg", s), 3)
 			return b.Share(b.Op("GatherElements", s, ids, axis)), ids
 		}, routerAttributes(3, "softmax", "score_first", 1, 1), false, "differs"},
-		{"ids turned", func(b *rewritetest.Builder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+		{"ids turned", func(b *rewritetest.Builder, logits, _ value) (value, value) {
 			w, ids := b.TopK(b.Op("Softmax", logits, axis), 3)
 			return b.Share(w), b.Op("Slice", ids, b.Ints(-1), b.Ints(-9), b.Ints(1), b.Ints(-1))
 		}, routerAttributes(3, "softmax", "score_first", 1, 1), false, "differs"},
-		{"weights over all experts", func(b *rewritetest.Builder, logits, _ *onnx.Value) (*onnx.Value, *onnx.Value) {
+		{"weights over all experts", func(b *rewritetest.Builder, logits, _ value) (value, value) {
 			s := b.Op("Sigmoid", logits)
 			return b.TopK(b.Share(s), 3)
 		}, routerAttributes(3, "sigmoid", "score_first", 1, 1), false, "differs"},
@@ -74,7 +74,7 @@ func TestRouterSites(t *testing.T) {
 				b := rewritetest.New(t, 20, typ)
 				logits, bias := b.In("logits", "tokens", 16), b.Weight("bias", 16)
 				w, ids := c.build(b, logits, bias)
-				in := []*onnx.Value{logits}
+				in := []value{logits}
 				if c.bias {
 					in = append(in, bias)
 				}
@@ -83,8 +83,8 @@ func TestRouterSites(t *testing.T) {
 				b.Out(w, "tokens", 3)
 				b.Graph.AddOutput(ids)
 				s := judgeOne(t, b.Model, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: in,
-					Roles:   map[*onnx.Value]fused.Role{logits: fused.RoleLogits, bias: fused.RoleCorrection},
-					Outputs: []*onnx.Value{w, ids}, Attributes: c.attrs})
+					Roles:   map[value]fused.Role{logits: fused.RoleLogits, bias: fused.RoleCorrection},
+					Outputs: []value{w, ids}, Attributes: c.attrs})
 				if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 					t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
 				}
@@ -127,8 +127,8 @@ func TestGroupsByOtherScores(t *testing.T) {
 		ids.SetType(onnxtest.Type(onnx.Int64, "tokens", 3))
 		b.Graph.AddOutput(ids)
 		s := judgeOne(t, b.Model,
-			&patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: []*onnx.Value{logits},
-				Roles: map[*onnx.Value]fused.Role{logits: fused.RoleLogits}, Outputs: []*onnx.Value{w, ids},
+			&patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: []value{logits},
+				Roles: map[value]fused.Role{logits: fused.RoleLogits}, Outputs: []value{w, ids},
 				Attributes: attrs})
 		if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
 			t.Errorf("%s as %s: %s: %s", c.by, c.claimed, s.Status, s.Reason)

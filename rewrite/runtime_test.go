@@ -128,7 +128,7 @@ func TestMasksForTargets(t *testing.T) {
 				b := rewritetest.New(t, 17, onnx.Float)
 				q := b.In("q", "b", heads, "s", width)
 				inputs := map[string]*reference.Tensor{}
-				var scores, values *onnx.Value
+				var scores, values value
 				if c.dims != nil {
 					scores = b.Op("MatMul", q, b.Op("Transpose", b.In("k", "b", heads, "l", width),
 						onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
@@ -144,7 +144,7 @@ func TestMasksForTargets(t *testing.T) {
 					b.Out(keys, "b", heads, width, "l")
 					b.Out(values, "b", heads, "l", width)
 					scores = b.Op("Mul", b.Op("MatMul", q, keys), b.Scalar(onnx.Float, 0.5))
-					number := func(v *onnx.Value, axis int64) *onnx.Value {
+					number := func(v value, axis int64) value {
 						return b.Op("Gather", b.Op("Shape", v), b.Constant(integer(axis)))
 					}
 					queries, all := number(q, 2), number(keys, 3)
@@ -192,24 +192,24 @@ func TestRaisedForTargets(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		opset int64
-		op    func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value
+		op    func(b *rewritetest.Builder, x value) value
 	}{
-		{"RoiAlign", 13, func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value {
+		{"RoiAlign", 13, func(b *rewritetest.Builder, x value) value {
 			rois := b.Floats([]int64{2, 4}, 0, 0, 3, 3, 1, 1, 4, 4)
 			return b.Op("RoiAlign", x, rois, b.Constant(onnx.NewInt64s("batches", []int64{0, 0})))
 		}},
-		{"GlobalLpPool", 13, func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value {
+		{"GlobalLpPool", 13, func(b *rewritetest.Builder, x value) value {
 			return b.Op("GlobalLpPool",
 				x)
 		}},
-		{"MaxRoiPool", 13, func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value {
+		{"MaxRoiPool", 13, func(b *rewritetest.Builder, x value) value {
 			rois := b.Floats([]int64{1, 5}, 0, 0, 0, 3, 3)
 			return b.Op("MaxRoiPool", x, rois, onnx.IntsAttr("pooled_shape", []int64{2, 2}))
 		}},
-		{"a gate of opset 25", 25, func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value {
+		{"a gate of opset 25", 25, func(b *rewritetest.Builder, x value) value {
 			return b.Op("Mul", b.Op("Mul", x, b.Op("Sigmoid", x)), b.In("up", 1, 2, "rows", 8))
 		}},
-		{"a clamped gate of opset 26", 26, func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value {
+		{"a clamped gate of opset 26", 26, func(b *rewritetest.Builder, x value) value {
 			gate := b.Op("Min", x, b.Scalar(onnx.Float, 1))
 			return b.Op("Mul", b.Op("Mul", gate, b.Op("Sigmoid", gate)), b.In("up", 1, 2, "rows", 8))
 		}},

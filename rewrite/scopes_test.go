@@ -7,16 +7,15 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // swiglu writes silu(gate)*up into any graph.
-func swiglu(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
-	op := func(opType string, in ...*onnx.Value) *onnx.Value {
+func swiglu(g *onnx.Graph, gate, up value) value {
+	op := func(opType string, in ...value) value {
 		v := g.NewValue(opType)
-		g.AddNode(opType, in, []*onnx.Value{v})
+		g.AddNode(opType, in, []value{v})
 		return v
 	}
 	return op("Mul", op("Mul", gate, op("Sigmoid", gate)), up)
@@ -37,7 +36,7 @@ func branches(t *testing.T) *onnx.Model {
 		attrs = append(attrs, &onnx.Attribute{Name: name, Type: onnx.AttrGraph, Graph: s})
 	}
 	y := b.Graph.NewValue("y")
-	b.Graph.AddNode("If", []*onnx.Value{flag}, []*onnx.Value{y}, attrs...)
+	b.Graph.AddNode("If", []value{flag}, []value{y}, attrs...)
 	b.Out(y, 2, 16)
 	return b.Model
 }
@@ -52,7 +51,7 @@ func TestSubgraphsAreRewritten(t *testing.T) {
 
 // inFunctions is a model whose main graph calls local.Outer<i> for each activation, which calls local.Gated<i>, whose
 // body is that gated activation.
-func inFunctions(t *testing.T, activations ...func(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value) *onnx.Model {
+func inFunctions(t *testing.T, activations ...func(g *onnx.Graph, gate, up value) value) *onnx.Model {
 	b := rewritetest.New(t, 20, onnx.Float)
 	b.Model.ImportOpset("local", 1)
 	x, up := b.In("x", "n", 16), b.In("up", "n", 16)
@@ -66,7 +65,7 @@ func inFunctions(t *testing.T, activations ...func(g *onnx.Graph, gate, up *onnx
 			} else {
 				f.Opsets = append(f.Opsets, onnx.Opset{Domain: "local", Version: 1})
 				y := f.Body.NewValue("y")
-				f.Body.AddNode(names[0], []*onnx.Value{g, u}, []*onnx.Value{y}).Domain = "local"
+				f.Body.AddNode(names[0], []value{g, u}, []value{y}).Domain = "local"
 				f.Body.AddOutput(y)
 			}
 			b.Model.Functions = append(b.Model.Functions, f)
@@ -78,10 +77,10 @@ func inFunctions(t *testing.T, activations ...func(g *onnx.Graph, gate, up *onnx
 	return b.Model
 }
 
-func geglu(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
+func geglu(g *onnx.Graph, gate, up value) value {
 	a, y := g.NewValue("gelu"), g.NewValue("y")
-	g.AddNode("Gelu", []*onnx.Value{gate}, []*onnx.Value{a})
-	g.AddNode("Mul", []*onnx.Value{a, up}, []*onnx.Value{y})
+	g.AddNode("Gelu", []value{gate}, []value{a})
+	g.AddNode("Mul", []value{a, up}, []value{y})
 	return y
 }
 
@@ -113,25 +112,6 @@ func TestFunctionBodiesCallOneVariant(t *testing.T) {
 	}
 	if r := apply(t, m); r.Changed {
 		t.Errorf("the second run changed the model: %+v", r.Sites)
-	}
-}
-
-// An attribute of the function is unknown when its body is checked.
-func TestFunctionAttributesAreRefused(t *testing.T) {
-	m := inFunctions(t, func(g *onnx.Graph, gate, up *onnx.Value) *onnx.Value {
-		scaled := g.NewValue("scaled")
-		g.AddNode("LeakyRelu", []*onnx.Value{gate}, []*onnx.Value{scaled},
-			onnx.RefAttr("alpha", onnx.AttrFloat, "alpha"))
-		return swiglu(g, scaled, up)
-	})
-	f := m.Function("local", "Gated0", "")
-	f.Attributes = []string{"alpha"}
-	m.Function("local", "Outer0", "").Body.Nodes[0].Attributes = []*onnx.Attribute{onnx.FloatAttr("alpha", 0.5)}
-	s := judgeOne(t, m, &patterns.Match{Pattern: "SwiGLU", Op: "GLU",
-		Inputs:  []*onnx.Value{f.Body.Inputs[0], f.Body.Inputs[1]},
-		Outputs: f.Body.Outputs, Attributes: rewritetest.GLUAttributes("silu", 1, 0, 0)})
-	if s.Status != Refused || !strings.Contains(s.Reason, `attribute "alpha" of their function`) {
-		t.Errorf("%s: %s", s.Status, s.Reason)
 	}
 }
 

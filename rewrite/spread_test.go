@@ -24,7 +24,7 @@ func TestTablesOfOtherRows(t *testing.T) {
 			y := b.Op("Add", b.Op("Mul", x, c), b.Op("Mul", turned, s))
 			b.Output(y)
 			site := judgeOne(t, b.Model, &patterns.Match{Pattern: "RotaryEmbedding", Op: "RotaryEmbedding",
-				Inputs: []*onnx.Value{x, c, s}, Outputs: []*onnx.Value{y}, Attributes: []*onnx.Attribute{
+				Inputs: []value{x, c, s}, Outputs: []value{y}, Attributes: []*onnx.Attribute{
 					onnx.IntAttr("interleaved", 0), onnx.IntAttr("rotary_dim", 8),
 					onnx.StringAttr("rotated_side", "first"), onnx.StringAttr("output_layout", "halves")}})
 			if (site.Status == Fused) != fused || !fused && site.Code != reason.Unknown {

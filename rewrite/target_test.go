@@ -34,27 +34,27 @@ func opsOf(g *onnx.Graph) []string { return slices.Compact(sites.OpNames(g.Nodes
 func TestMixturesForTargets(t *testing.T) {
 	for _, c := range []struct {
 		name, spoil string
-		router      func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value)
+		router      func(m *moeBuilder, logits value) (weights, ids value)
 		status      string
 		reason      string
 	}{
 		{"softmax", "", nil, Fused, ""},
-		{"softmax of the chosen", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
+		{"softmax of the chosen", "", func(m *moeBuilder, logits value) (weights, ids value) {
 			v, ids := m.TopK(logits, 2)
 			return m.Op("Softmax", v, onnx.IntAttr("axis", -1)), ids
 		}, Fused, ""},
-		{"sharper logits", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
+		{"sharper logits", "", func(m *moeBuilder, logits value) (weights, ids value) {
 			v, ids := m.TopK(m.Op("Softmax", m.Op("Mul", logits, m.Scalar(m.Type, 2)), onnx.IntAttr("axis", -1)), 2)
 			return m.Share(v), ids
 		}, Fused, ""},
-		{"not normalized", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
+		{"not normalized", "", func(m *moeBuilder, logits value) (weights, ids value) {
 			return m.TopK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
 		}, Fused, ""},
-		{"sigmoid", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
+		{"sigmoid", "", func(m *moeBuilder, logits value) (weights, ids value) {
 			v, ids := m.TopK(m.Op("Sigmoid", logits), 2)
 			return m.Share(v), ids
 		}, Open, "MoE scores by softmax, not by sigmoid"},
-		{"a factor of each expert", "", func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
+		{"a factor of each expert", "", func(m *moeBuilder, logits value) (weights, ids value) {
 			v, ids := m.TopK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
 			return m.Op("Mul", m.Share(v), m.Op("Gather", m.Weight("factors", m.experts), ids)), ids
 		}, Open, "are not the direct results of a router"},
@@ -67,7 +67,7 @@ func TestMixturesForTargets(t *testing.T) {
 			m.gateUp, m.down = m.Weight("gate_up", m.experts, 2*m.inner, m.hidden),
 				m.Weight("down", m.experts, m.hidden, m.inner)
 			if c.router == nil {
-				c.router = func(m *moeBuilder, logits *onnx.Value) (weights, ids *onnx.Value) {
+				c.router = func(m *moeBuilder, logits value) (weights, ids value) {
 					v, ids := m.TopK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
 					return m.Share(v), ids
 				}
@@ -106,11 +106,11 @@ func TestMixturesForTargets(t *testing.T) {
 func TestTargetsOfWideTables(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		second func(b *rewritetest.Builder, angles *onnx.Value) *onnx.Value
+		second func(b *rewritetest.Builder, angles value) value
 		status string
 	}{
-		{"the same", func(_ *rewritetest.Builder, angles *onnx.Value) *onnx.Value { return angles }, Fused},
-		{"others", func(b *rewritetest.Builder, angles *onnx.Value) *onnx.Value {
+		{"the same", func(_ *rewritetest.Builder, angles value) value { return angles }, Fused},
+		{"others", func(b *rewritetest.Builder, angles value) value {
 			return b.Op("Mul", angles, b.Scalar(onnx.Float, 2))
 		}, Open},
 	} {
@@ -120,7 +120,7 @@ func TestTargetsOfWideTables(t *testing.T) {
 				x := b.In("x", "batch", 2, "positions", 8)
 				angles := b.Op("Mul", b.In("position", 1, "positions", 1), b.Weight("frequencies", 4))
 				wide := b.Op("Concat", angles, c.second(b, angles), onnx.IntAttr("axis", -1))
-				table := func(op string) *onnx.Value { return b.Op("Unsqueeze", b.Op(op, wide), b.Ints(1)) }
+				table := func(op string) value { return b.Op("Unsqueeze", b.Op(op, wide), b.Ints(1)) }
 				b.Out(b.Rope(x, table("Cos"), table("Sin"), 8), "batch", 2, "positions", 8)
 				r, err := Apply(b.Model, Request{Target: targetNamed(t, name)})
 				if err != nil {

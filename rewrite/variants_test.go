@@ -12,8 +12,8 @@ import (
 )
 
 // applyNorm patches a norm with x and scale computed differently, and compares the results.
-func applyNorm(t *testing.T, x func(b *rewritetest.Builder, x *onnx.Value) *onnx.Value,
-	scale func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value) *Report {
+func applyNorm(t *testing.T, x func(b *rewritetest.Builder, x value) value,
+	scale func(b *rewritetest.Builder, w value) value) *Report {
 	t.Helper()
 	b := rewritetest.New(t, 18, onnx.Float)
 	v := x(b, b.In("x", "batch", "seq", 16))
@@ -30,20 +30,20 @@ func applyNorm(t *testing.T, x func(b *rewritetest.Builder, x *onnx.Value) *onnx
 	return r
 }
 
-func plain(_ *rewritetest.Builder, v *onnx.Value) *onnx.Value { return v }
+func plain(_ *rewritetest.Builder, v value) value { return v }
 
 // A weight so small that its elements are known is still an input of the op, even after nodes that pass it on.
 func TestKnownWeightBehindNodes(t *testing.T) {
-	for name, scale := range map[string]func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value{
-		"identity": func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value { return b.Op("Identity", w) },
-		"cast": func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value {
+	for name, scale := range map[string]func(b *rewritetest.Builder, w value) value{
+		"identity": func(b *rewritetest.Builder, w value) value { return b.Op("Identity", w) },
+		"cast": func(b *rewritetest.Builder, w value) value {
 			return b.Op("Cast", w, onnx.IntAttr("to", int64(onnx.Float)))
 		},
-		"casts": func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value {
+		"casts": func(b *rewritetest.Builder, w value) value {
 			wide := b.Op("Cast", w, onnx.IntAttr("to", int64(onnx.Double)))
 			return b.Op("Cast", wide, onnx.IntAttr("to", int64(onnx.Float)))
 		},
-		"computed": func(b *rewritetest.Builder, w *onnx.Value) *onnx.Value {
+		"computed": func(b *rewritetest.Builder, w value) value {
 			return b.Op("Add", w, b.Scalar(onnx.Float, 1))
 		},
 	} {
@@ -60,7 +60,7 @@ func TestKnownWeightBehindNodes(t *testing.T) {
 func TestRepeatedWithDetours(t *testing.T) {
 	b := rewritetest.New(t, 18, onnx.Float)
 	x := b.In("x", "batch", 8)
-	chain := func(detour bool) *onnx.Value {
+	chain := func(detour bool) value {
 		v := x
 		for range 8 {
 			if v = b.Op("Sin", v); detour {
@@ -103,7 +103,7 @@ func TestInitializersListedAsInputs(t *testing.T) {
 	if r := apply(t, m); r.Fused() != 6 {
 		t.Errorf("%d fused", r.Fused())
 	}
-	if slices.ContainsFunc(m.Graph.Inputs, func(v *onnx.Value) bool { return v.Const != nil }) {
+	if slices.ContainsFunc(m.Graph.Inputs, func(v value) bool { return v.Const != nil }) {
 		t.Error("constants are inputs of the patched model, where callers may override them")
 	}
 	if r := apply(t, listed(8)); r.pattern("RMSNorm").Fused != 0 { // epsilon is not constant if callers may override it

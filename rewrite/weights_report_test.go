@@ -16,9 +16,9 @@ import (
 // every token, and their results are summed with the routing's weights, 0 for experts that were not chosen.
 type mixture struct {
 	m            *onnx.Model
-	x, w, ids    *onnx.Value
-	gate, up, do []*onnx.Value
-	y            *onnx.Value
+	x, w, ids    value
+	gate, up, do []value
+	y            value
 	nodes        []*onnx.Node
 }
 
@@ -29,12 +29,12 @@ func newMixture(t *testing.T, outIn bool) *mixture {
 	s := &mixture{m: b.Model, x: b.In("x", "tokens", mixtureHidden)}
 	logits := b.In("logits", "tokens", mixtureExperts)
 	s.w, s.ids = b.Graph.NewValue("w"), b.Graph.NewValue("ids")
-	b.Graph.AddNode("TopK", []*onnx.Value{logits, b.Ints(2)}, []*onnx.Value{s.w, s.ids})
+	b.Graph.AddNode("TopK", []value{logits, b.Ints(2)}, []value{s.w, s.ids})
 	first := len(b.Graph.Nodes)
 	hot := b.Op("OneHot", s.ids, b.Ints(mixtureExperts), b.Floats([]int64{2}, 0, 1))
 	dense := b.Op("ReduceSum", b.Op("Mul", hot, b.Op("Unsqueeze", s.w, b.Ints(-1))), b.Ints(1),
 		onnx.IntAttr("keepdims", 0))
-	linear := func(name string, x *onnx.Value, in, out int, list *[]*onnx.Value) *onnx.Value {
+	linear := func(name string, x value, in, out int, list *[]value) value {
 		if outIn {
 			in, out = out, in
 		}
@@ -69,7 +69,7 @@ func (s *mixture) match(t *testing.T, outIn bool, expert func(e int) int) *patte
 	if outIn {
 		axis, layout = 0, "out_in"
 	}
-	var first, second []*onnx.Value
+	var first, second []value
 	for e := range mixtureExperts {
 		e = expert(e)
 		both := h.Ops(1, "Concat", h.in(s.gate[e]), h.in(s.up[e]), onnx.IntAttr("axis", axis))
@@ -78,15 +78,12 @@ func (s *mixture) match(t *testing.T, outIn bool, expert func(e int) int) *patte
 	}
 	gateUp := h.Ops(1, "Concat", first, onnx.IntAttr("axis", 0))
 	down := h.Ops(1, "Concat", second, onnx.IntAttr("axis", 0))
-	y := h.Ops(1, "MoE", x, w, ids, gateUp, down,
-		onnx.StringAttr("activation", "silu"), onnx.FloatAttr("alpha", 1), onnx.FloatAttr("limit", 0),
-		onnx.FloatAttr("up_offset", 0),
-		onnx.StringAttr("packing", "halves"), onnx.StringAttr("gate_up_layout", layout),
-		onnx.StringAttr("down_layout", layout))
+	y := h.Ops(1, "MoE", x, w, ids, gateUp, down, fused.MoE{GLU: fused.GLU{Activation: "silu", Alpha: 1},
+		Packing: "halves", GateUpLayout: layout, DownLayout: layout}.Attributes())
 	y[0].Producer.Domain = "mojo"
-	h.m.Roles = map[*onnx.Value]fused.Role{s.x: fused.RoleTokens, s.w: fused.RoleWeights, s.ids: fused.RoleIDs}
+	h.m.Roles = map[value]fused.Role{s.x: fused.RoleTokens, s.w: fused.RoleWeights, s.ids: fused.RoleIDs}
 	for e := range mixtureExperts {
-		for _, matrix := range []*onnx.Value{s.gate[e], s.up[e], s.do[e]} {
+		for _, matrix := range []value{s.gate[e], s.up[e], s.do[e]} {
 			h.m.Roles[matrix] = fused.RoleMatrix
 		}
 	}

@@ -33,14 +33,14 @@ type hand struct {
 	m *patterns.Match
 }
 
-func newHand(t *testing.T, outs ...*onnx.Value) *hand {
+func newHand(t *testing.T, outs ...value) *hand {
 	h := &hand{t: t, m: &patterns.Match{Pattern: "hand", Root: outs[0].Producer, Outputs: outs,
 		Replacement: onnx.NewFunction("", "", "", 18).Body}}
 	h.Graph = h.m.Replacement
 	return h
 }
 
-func (h *hand) in(v *onnx.Value) *onnx.Value {
+func (h *hand) in(v value) value {
 	if i := slices.Index(h.m.Inputs, v); i >= 0 {
 		return h.Graph.Inputs[i]
 	}
@@ -49,7 +49,7 @@ func (h *hand) in(v *onnx.Value) *onnx.Value {
 }
 
 // done returns the match, written by the outputs w.
-func (h *hand) done(nodes []*onnx.Node, w ...*onnx.Value) *patterns.Match {
+func (h *hand) done(nodes []*onnx.Node, w ...value) *patterns.Match {
 	for _, v := range w {
 		h.Output(v)
 	}
@@ -73,12 +73,12 @@ func TestFold(t *testing.T) {
 		y := b.Op("Add", x, w)
 		b.Out(y)
 		h := newHand(t, y)
-		values := []*onnx.Value{h.in(w)}
+		values := []value{h.in(w)}
 		dims := w.Const.Dims
 		for range 1 + r.IntN(4) {
 			v := values[len(values)-1]
 			axis := int64(r.IntN(3))
-			var outs []*onnx.Value
+			var outs []value
 			switch r.IntN(11) {
 			case 0:
 				outs = h.Ops(1, "Identity", v)
@@ -116,7 +116,7 @@ func TestFold(t *testing.T) {
 		c := &candidate{Site: &sites.Site{Match: match, Scope: &pass.Scope{Graph: b.Graph},
 			Facts: facts.Within(match.Replacement, match.Inputs)}}
 		constants := c.fold(18)
-		env := map[*onnx.Value]*reference.Tensor{}
+		env := map[value]*reference.Tensor{}
 		env[h.in(w)], _ = reference.FromONNX(w.Const)
 		for _, n := range h.Graph.Nodes[:len(h.Graph.Nodes)-1] {
 			if err := reference.NewForOpset(18, nil, reference.Options{}).Eval([]*onnx.Node{n}, env); err != nil {
@@ -155,7 +155,7 @@ func TestFold(t *testing.T) {
 func productsOf(t *testing.T) (*onnx.Model, finder) {
 	b := rewritetest.New(t, 18, onnx.Float)
 	x := b.In("x", "batch", 16)
-	var weights []*onnx.Value
+	var weights []value
 	for i := range 3 {
 		weights = append(weights, b.Weight("w", 16, 40+8*i))
 	}
@@ -178,7 +178,7 @@ func concatenated(t *testing.T, g *onnx.Graph) (matches []*patterns.Match) {
 		}
 		h := newHand(t, n.Outputs[0])
 		x := h.in(n.Inputs[0].Producer.Inputs[0])
-		var list []*onnx.Value
+		var list []value
 		var nodes []*onnx.Node
 		for _, v := range n.Inputs {
 			list = append(list, h.in(v.Producer.Inputs[1]))

@@ -178,8 +178,8 @@ func TestOwnPatternsAndInclude(t *testing.T) {
 	}
 }
 
-func layerNorm(b *rewritetest.Builder, x *onnx.Value, bias bool) *onnx.Value {
-	mean := func(v *onnx.Value) *onnx.Value {
+func layerNorm(b *rewritetest.Builder, x value, bias bool) value {
+	mean := func(v value) value {
 		return b.Op("ReduceMean", v, onnx.IntsAttr("axes", []int64{-1}), onnx.IntAttr("keepdims", 1))
 	}
 	xf, f := x, onnx.Float
@@ -226,7 +226,7 @@ func TestLayerNorm(t *testing.T) {
 func TestStandardRMSNormalization(t *testing.T) {
 	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16} {
 		b := rewritetest.New(t, 23, typ)
-		norm := func(x *onnx.Value) *onnx.Value {
+		norm := func(x value) value {
 			return b.Op("RMSNormalization", x, b.Weight("scale", 16), onnx.FloatAttr("epsilon", 1e-6))
 		}
 		x := b.In("x", "n", 16)

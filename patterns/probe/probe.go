@@ -16,7 +16,6 @@ import (
 //
 // Weights are not decoded but represented by the places of their elements. A product reads a matrix at a known place of
 // an initializer.
-// place of an initializer.
 type Runner struct {
 	*Lab
 	// Fill sets the elements of a first product's result; Answer sets those of a second one.

@@ -52,15 +52,11 @@ func rotated(t *testing.T) (*onnx.Model, *onnx.Node) {
 		b.Model.Functions = append(b.Model.Functions, f)
 		return n
 	}
-	rotation := call("RotaryEmbedding", append([]*onnx.Value{q}, tables...), onnx.IntAttr("interleaved", 0),
-		onnx.IntAttr("rotary_dim", 8), onnx.StringAttr("rotated_side", "first"),
-		onnx.StringAttr("output_layout", "halves"))
-	attends := call(fused.AttentionName, []*onnx.Value{rotation.Outputs[0], k, v}, onnx.FloatAttr("scale", 0.25),
-		onnx.IntAttr("causal", 0), onnx.IntAttr("window", 0), onnx.FloatAttr("softcap", 0),
-		onnx.StringAttr("empty", "mean"),
-		onnx.StringAttr("head_order", "blocked"), onnx.StringAttr("q_layout", "bnsh"),
-		onnx.StringAttr("k_layout", "bnsh"),
-		onnx.StringAttr("v_layout", "bnsh"), onnx.StringAttr("y_layout", "bnsh"))
+	rotation := call("RotaryEmbedding", append([]*onnx.Value{q}, tables...), fused.RotaryEmbedding{RotaryDim: 8,
+		RotatedSide: "first", OutputLayout: "halves"}.Attributes()...)
+	attends := call(fused.AttentionName, []*onnx.Value{rotation.Outputs[0], k, v}, fused.Attention{Scale: 0.25,
+		Empty: "mean", HeadOrder: "blocked", QLayout: "bnsh", KLayout: "bnsh", VLayout: "bnsh",
+		YLayout: "bnsh"}.Attributes()...)
 	b.Output(attends.Outputs[0])
 	return b.Model, rotation
 }

@@ -3,6 +3,7 @@ package pass
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -22,7 +23,7 @@ func CheckDomain(m *onnx.Model) error {
 	if len(functions) == 0 {
 		return nil
 	}
-	var facts *infer.Facts
+	facts := sync.OnceValue(func() *infer.Facts { return infer.Analyze(m) })
 	ours := map[*onnx.Function]bool{}
 	doubtful := map[*onnx.Function]*onnx.Node{} // the first call that does not show whether the function is ours
 	for _, g := range m.Graphs() {
@@ -31,13 +32,10 @@ func CheckDomain(m *onnx.Model) error {
 			if f == nil || ours[f] {
 				continue
 			}
-			if facts == nil && !isWritten(n) {
-				facts = infer.Analyze(m)
-			}
-			switch is, known := isDefined(f, n, m, facts); {
+			switch is, err := isDefined(f, n, m, facts); {
 			case is:
 				ours[f] = true
-			case known:
+			case err == nil:
 				return shadowed(f, n)
 			case doubtful[f] == nil:
 				doubtful[f] = n
@@ -58,12 +56,12 @@ func shadowed(f *onnx.Function, n *onnx.Node) error {
 }
 
 // isDefined reports whether a function is the definition of the fused op with its name for a call, or looks like it if
-// types of the call's inputs are unknown. known is false if the op does not take such a call.
-func isDefined(f *onnx.Function, n *onnx.Node, m *onnx.Model, facts *infer.Facts) (is, known bool) {
+// types of the call's inputs are unknown. It returns an error if the op does not take such a call.
+func isDefined(f *onnx.Function, n *onnx.Node, m *onnx.Model, facts func() *infer.Facts) (bool, error) {
 	if isWritten(n) {
-		return true, true
+		return true, nil
 	}
-	op, s := fused.Lookup(f.Name), FusedSite(m, facts, n)
+	op, s := fused.Lookup(f.Name), FusedSite(m, facts(), n)
 	var inputs, attributes []string
 	for _, p := range op.Inputs {
 		inputs = append(inputs, p.Name)
@@ -72,16 +70,16 @@ func isDefined(f *onnx.Function, n *onnx.Node, m *onnx.Model, facts *infer.Facts
 		attributes = append(attributes, a.Name)
 	}
 	if !slices.Equal(onnx.Names(f.Body.Inputs), inputs) || !slices.Equal(f.Attributes, attributes) {
-		return false, true
+		return false, nil
 	}
 	for i, v := range n.Inputs {
 		if v != nil && s.Types[i] == onnx.Undefined {
-			return true, true
+			return true, nil
 		}
 	}
 	s.Opset = f.Opset("")
 	want, err := op.Function(s)
-	return err == nil && f.SameBody(want), err == nil
+	return err == nil && f.SameBody(want), err
 }
 
 // isWritten reports whether this tool, in this or another version, wrote a node.

@@ -185,19 +185,14 @@ func TestEqualRoundings(t *testing.T) {
 }
 
 func attentionAttributes(scale float32) []*onnx.Attribute {
-	attrs := []*onnx.Attribute{onnx.FloatAttr("scale", scale), onnx.IntAttr("causal", 0), onnx.IntAttr("window", 0),
-		onnx.FloatAttr("softcap", 0), onnx.StringAttr("empty", "zero"), onnx.StringAttr("head_order", "blocked")}
-	for _, x := range []string{"q", "k", "v", "y"} {
-		attrs = append(attrs, onnx.StringAttr(x+"_layout", "bnsh"))
-	}
-	return attrs
+	return fused.Attention{Scale: scale, Empty: "zero", HeadOrder: "blocked", QLayout: "bnsh", KLayout: "bnsh",
+		VLayout: "bnsh", YLayout: "bnsh"}.Attributes()
 }
 
 // TestCancelledResults has results in which larger numbers cancel, so that units in the last place mean nothing.
 func TestCancelledResults(t *testing.T) {
 	one := func(x float64) *reference.Tensor { return reference.NewFloats(onnx.Float, []int{}, []float64{x}) }
-	gelu := []*onnx.Attribute{onnx.StringAttr("activation", "gelu"), onnx.FloatAttr("alpha", 1),
-		onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0)}
+	gelu := rewritetest.GLUAttributes("gelu", 1, 0, 0)
 	r := runOf(t, "GLU", gelu, one(-9), one(2))
 	for y, want := range map[float64]bool{0: true, -2e-18: true, 1e-7: true, 1e-3: false, math.NaN(): false} {
 		f, err := judgeRun(r, []float64{y})

@@ -22,9 +22,8 @@ func TestFP8Block(t *testing.T) {
 	choice := b.input("ids", onnx.Int64, -1, 2)
 	shares := b.input("shares", onnx.Float, -1, 2)
 	y := b.node("MoE", []*onnx.Value{x, shares, choice, b.weight("gate_up", experts, inner, k),
-		b.weight("down", experts, k, inner)}, onnx.StringAttr("activation", "relu"), onnx.FloatAttr("alpha", 1),
-		onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0), onnx.StringAttr("packing", "none"),
-		onnx.StringAttr("gate_up_layout", "out_in"), onnx.StringAttr("down_layout", "out_in"))
+		b.weight("down", experts, k, inner)}, fused.MoE{GLU: fused.GLU{Activation: "relu", Alpha: 1},
+		Packing: "none", GateUpLayout: "out_in", DownLayout: "out_in"}.Attributes()...)
 	y.Producer.Domain = fused.Domain
 	b.AddOutput(y)
 	m.ImportOpset(fused.Domain, fused.Version)

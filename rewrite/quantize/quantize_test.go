@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
@@ -404,10 +405,8 @@ func TestNodeNames(t *testing.T) {
 		return b.AddInitializer(w)
 	}
 	y := b.node("MoE", []*onnx.Value{x, shares, choice, weight("up", 4, 64, 64), weight("down", 4, 64, 32),
-		weight("up_bias", 4, 64), weight("down_bias", 4, 64)}, onnx.StringAttr("activation", "silu"),
-		onnx.FloatAttr("alpha", 1), onnx.FloatAttr("limit", 0), onnx.FloatAttr("up_offset", 0),
-		onnx.StringAttr("packing", "halves"), onnx.StringAttr("gate_up_layout", "out_in"),
-		onnx.StringAttr("down_layout", "out_in"))
+		weight("up_bias", 4, 64), weight("down_bias", 4, 64)}, fused.MoE{GLU: fused.GLU{Activation: "silu", Alpha: 1},
+		Packing: "halves", GateUpLayout: "out_in", DownLayout: "out_in"}.Attributes()...)
 	y.Producer.Domain = "mojo"
 	b.AddOutput(y)
 	m.ImportOpset("mojo", 1)

@@ -63,9 +63,8 @@ func mixtures(t *testing.T, typ onnx.DataType, count int, layout string) (*onnx.
 		}
 		inputs = append(inputs, m.Graph.AddInitializer(onnx.NewFloat32s("bias", []int64{experts, 2 * inner},
 			make([]float32, experts*2*inner))))
-		attrs := []*onnx.Attribute{onnx.StringAttr("activation", "silu"), onnx.FloatAttr("alpha", 1.702),
-			onnx.FloatAttr("limit", 7), onnx.FloatAttr("up_offset", 1), onnx.StringAttr("packing", "interleaved"),
-			onnx.StringAttr("gate_up_layout", layout), onnx.StringAttr("down_layout", layout)}
+		attrs := fused.MoE{GLU: fused.GLU{Activation: "silu", Alpha: 1.702, Limit: 7, UpOffset: 1},
+			Packing: "interleaved", GateUpLayout: layout, DownLayout: layout}.Attributes()
 		y := m.Graph.NewValue("y")
 		n := m.Graph.AddNode("MoE", inputs, []*onnx.Value{y}, attrs...)
 		n.Domain = fused.Domain

@@ -264,13 +264,37 @@ func CheckOrder(t *testing.T, m *onnx.Model) {
 	}
 }
 
-// SiteOf describes a fused op with these attributes on these inputs.
-func SiteOf(attrs []*onnx.Attribute, in []*onnx.Tensor) fused.Site {
-	s := fused.Site{Attributes: attrs, Opset: 20}
-	for _, x := range in {
-		s.Types, s.Dims = append(s.Types, x.DataType), append(s.Dims, x.Dims)
+// Kernel imitates a kernel: it computes the definition of a fused op, of which change then changes the outputs.
+func Kernel(change func(in, out []*reference.Tensor)) func(string, []*onnx.Attribute, []*onnx.Tensor) ([]*onnx.Tensor,
+	error) {
+	return func(op string, attrs []*onnx.Attribute, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
+		s := fused.Site{Attributes: attrs, Opset: 20}
+		in := make([]*reference.Tensor, len(inputs))
+		var err error
+		for i, x := range inputs {
+			s.Types, s.Dims = append(s.Types, x.DataType), append(s.Dims, x.Dims)
+			if in[i], err = reference.FromONNX(x); err != nil {
+				return nil, err
+			}
+		}
+		f, err := fused.Lookup(op).Function(s)
+		if err != nil {
+			return nil, err
+		}
+		out, err := prove.Op(s.Opset, &onnx.Node{Domain: fused.Domain, OpType: op, Overload: f.Overload,
+			Attributes: attrs, Outputs: make([]*onnx.Value, len(f.Body.Outputs))}, f)(reference.Options{}, in)
+		if err != nil {
+			return nil, err
+		}
+		change(in, out)
+		made := make([]*onnx.Tensor, len(out))
+		for i, y := range out {
+			if made[i], err = y.ToONNX("y"); err != nil {
+				return nil, err
+			}
+		}
+		return made, nil
 	}
-	return s
 }
 
 // RunPadded evaluates a model on sequences, one of which has left padding.

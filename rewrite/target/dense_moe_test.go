@@ -10,11 +10,8 @@ import (
 )
 
 func moeAttributes(activation string, alpha, limit, offset float32, packing, gateUp, down string) []*onnx.Attribute {
-	return []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
-		onnx.FloatAttr("limit", limit),
-		onnx.FloatAttr("up_offset", offset), onnx.StringAttr("packing", packing),
-		onnx.StringAttr("gate_up_layout", gateUp),
-		onnx.StringAttr("down_layout", down)}
+	return fused.MoE{GLU: fused.GLU{Activation: activation, Alpha: alpha, Limit: limit, UpOffset: offset},
+		Packing: packing, GateUpLayout: gateUp, DownLayout: down}.Attributes()
 }
 
 // TestDenseMoE draws random ids, so that tokens choose an expert twice. Both weights must add up.

@@ -38,9 +38,8 @@ func normSite(op string, after int64, types []onnx.DataType, dims ...[]int64) si
 
 func gluSite(activation string, alpha, limit, offset float32, t onnx.DataType) site {
 	return site{op: "GLU", types: []onnx.DataType{t, t}, dims: [][]int64{{2, -1, 6}, {2, -1, 6}},
-		run: [][]int{{2, 3, 6}, {2, 3, 6}},
-		attrs: []*onnx.Attribute{onnx.StringAttr("activation", activation), onnx.FloatAttr("alpha", alpha),
-			onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", offset)}}
+		run:   [][]int{{2, 3, 6}, {2, 3, 6}},
+		attrs: fused.GLU{Activation: activation, Alpha: alpha, Limit: limit, UpOffset: offset}.Attributes()}
 }
 
 func rotarySite(interleaved, dim int64, side, layout string, x, tables []int64, run ...[]int) site {
