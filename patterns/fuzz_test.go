@@ -119,13 +119,13 @@ func limited(t *testing.T, f func()) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start := cputime.Used()
-	stop := time.AfterFunc(3*fuzzTime, func() {
+	stop := cputime.AfterFunc(3*fuzzTime, func() {
 		buf := make([]byte, 1<<16)
 		os.Stderr.Write(buf[:runtime.Stack(buf, true)])
 		panic("the search does not come to an end")
 	})
 	f()
-	stop.Stop()
+	stop()
 	runtime.ReadMemStats(&after)
 	if took := cputime.Used() - start; took > fuzzTime {
 		t.Errorf("it took %v", took)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
+	"github.com/mojo-patch/mojo-patch/internal/cputime"
 )
 
 var damages = flag.Int("damages", 20,
@@ -56,7 +57,8 @@ func tryDamaged(t *testing.T, what string, model []byte) {
 		{"run", path, "--evaluator"},
 	} {
 		var stdout, stderr bytes.Buffer
-		code := make(chan int, 1)
+		code, late := make(chan int, 1), make(chan bool)
+		stop := cputime.AfterFunc(time.Minute, func() { close(late) })
 		go func() {
 			defer func() {
 				if p := recover(); p != nil {
@@ -74,9 +76,10 @@ func tryDamaged(t *testing.T, what string, model []byte) {
 			if got != cli.ExitDone && args[0] == "apply" && len(glob(t, out+"*")) > 0 {
 				t.Errorf("%s: apply exits with %d and leaves %v", what, got, glob(t, out+"*"))
 			}
-		case <-time.After(time.Minute):
+		case <-late:
 			t.Fatalf("%s: %s does not come to an end", what, args[0])
 		}
+		stop()
 	}
 	if len(glob(t, out)) > 0 {
 		var stdout, stderr bytes.Buffer

@@ -7,6 +7,23 @@ import (
 	"time"
 )
 
+func TestAfterFunc(t *testing.T) {
+	called := make(chan bool)
+	stop := AfterFunc(time.Hour, func() { t.Error("called after stop") })
+	stop()
+	AfterFunc(0, func() { close(called) })
+	<-called
+	start := Used()
+	late := make(chan time.Duration, 1)
+	AfterFunc(50*time.Millisecond, func() { late <- Used() - start })
+	for len(late) == 0 {
+		Used()
+	}
+	if took := <-late; took < 50*time.Millisecond {
+		t.Errorf("called after %v of processor time", took)
+	}
+}
+
 func TestUsed(t *testing.T) {
 	start, clock := Used(), time.Now()
 	time.Sleep(50 * time.Millisecond)
