@@ -31,8 +31,8 @@ export CCACHE_NOHASHDIR ?= 1
 endif
 GO_FILES := go.mod go.sum $(shell find cmd fused golden internal llm onnx ort patterns reference rewrite \
 	-not -path '*/testdata/*' \( -name '*.go' -o -name '*.pat' -o -name '*.c' -o -name '*.h' -o -name '*.txt' \))
-KERNEL_FILES := $(shell find fused/kernels -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt | \
-	grep -vE '/(tests|cuda|ascend)/')
+KERNEL_FILES := $(shell find fused -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt | \
+	grep -vE '/((tests|cuda|ascend)/|_test\.cc$$)')
 
 .DEFAULT_GOAL := all
 .PHONY: FORCE all help cuda cann wheel fetch demo smollm2 check quick test bench zoo docs clean distclean

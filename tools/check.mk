@@ -18,7 +18,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 check-staticcheck: ## staticcheck
 	$(GO) run $(STATICCHECK) -checks inherit,-ST1005 ./...
 
-CPP_FILES := $(shell find fused/kernels ort docs/examples/c -not -path '*/third_party/*' \
+CPP_FILES := $(shell find fused ort docs/examples/c -not -path '*/third_party/*' \
 	\( -name '*.cc' -o -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \))
 CPP_RULES := .clang-format $(VENV)/.check
 check-cpp: $(BUILD)/check/clang-format ## clang-format, for C++, CUDA and C

@@ -1,5 +1,5 @@
 // Package tune measures the fastest configuration of the CUDA kernels of experts for each number of tokens, and writes
-// the tables that the kernel library reads (fused/kernels/cuda/moe_tables.h).
+// the tables that the kernel library reads (fused/moe/cuda/moe_tables.h).
 package tune
 
 import (

@@ -172,7 +172,7 @@ func TestSessions(t *testing.T) {
 
 // TestShippedTables reads the tables of the kernel library as they were written.
 func TestShippedTables(t *testing.T) {
-	paths, err := filepath.Glob("../fused/kernels/cuda/moe_tables/*.json")
+	paths, err := filepath.Glob("../fused/moe/cuda/moe_tables/*.json")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("there are no tables: %v", err)
 	}

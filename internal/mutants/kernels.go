@@ -27,7 +27,7 @@ inline const int mojo_fault = getenv("MOJO_FAULT") == nullptr ? 0 : atoi(getenv(
 func kernelTests(out string) error {
 	folder := filepath.Join(out, "kernels")
 	source := filepath.Join(folder, "source")
-	if err := plant(filepath.FromSlash("fused/kernels"), source); err != nil {
+	if err := plant("fused", source); err != nil {
 		return err
 	}
 	header := filepath.Join(source, "fault.h")
@@ -39,7 +39,8 @@ func kernelTests(out string) error {
 		flags += " -mavx2 -mfma -mf16c" // of the code called portable
 	}
 	build, cmake := filepath.Join(folder, "build"), cmp.Or(os.Getenv("CMAKE"), "cmake")
-	if _, err := output(".", cmake, "-S", source, "-B", build, "-DMOJO_TESTS=ON", "-DCMAKE_BUILD_TYPE=None",
+	if _, err := output(".", cmake, "-S", filepath.Join(source, "kernels"), "-B", build, "-DMOJO_TESTS=ON",
+		"-DCMAKE_BUILD_TYPE=None",
 		"-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=generic", "-DCMAKE_CXX_FLAGS="+flags); err != nil {
 		return err
 	}
@@ -99,7 +100,8 @@ func runKernelTest(build, source, test string, fault int) (string, bool) {
 	case "runtime":
 		cmd = exec.CommandContext(ctx, filepath.Join(build, "mojo_runtime_test"), "latest")
 	default:
-		args := append([]string{filepath.Join(source, "tests", "ort_test.py"), filepath.Join(build, "libmojo_ops.so"),
+		args := append([]string{filepath.Join(source, "kernels", "tests", "ort_test.py"),
+			filepath.Join(build, "libmojo_ops.so"),
 			"--failfast"}, strings.Fields(test)...)
 		cmd = exec.CommandContext(ctx, cmp.Or(os.Getenv("MOJO_PYTHON"), "python3"), args...)
 	}

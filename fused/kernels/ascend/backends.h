@@ -6,7 +6,7 @@
 #include "ascend/run.h"
 #include "common/attributes.h"
 #include "common/kernel.h"
-#include "common/rotary_embedding.h"
+#include "rotary/common/rotary_embedding.h"
 
 namespace mojo {
 

@@ -4,9 +4,9 @@
 #define MOJO_KERNELS_ASCEND_CONTRACT_H_
 
 #include "ascend/aclnn.h"
-#include "common/attention.h"
-#include "common/moe.h"
-#include "common/rotary_embedding.h"
+#include "attention/common/attention.h"
+#include "moe/common/moe.h"
+#include "rotary/common/rotary_embedding.h"
 
 namespace mojo {
 

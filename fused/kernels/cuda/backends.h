@@ -2,12 +2,12 @@
 #ifndef MOJO_KERNELS_CUDA_BACKENDS_H_
 #define MOJO_KERNELS_CUDA_BACKENDS_H_
 
-#include "common/attention.h"
+#include "attention/common/attention.h"
 #include "common/device_memory.h"
 #include "common/kernel.h"
-#include "common/moe.h"
-#include "common/rotary_embedding.h"
 #include "cuda/mojo_cuda.h"
+#include "moe/common/moe.h"
+#include "rotary/common/rotary_embedding.h"
 
 namespace mojo {
 

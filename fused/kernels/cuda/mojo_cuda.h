@@ -12,9 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/attention_tensors.h"
-#include "common/linear_tensors.h"
-#include "cuda/moe_config.h"
+#include "attention/common/attention_tensors.h"
+#include "linearattention/common/linear_tensors.h"
+#include "moe/cuda/moe_config.h"
 
 extern "C" {
 
@@ -157,8 +157,8 @@ typedef struct {
 cudaError_t MojoCudaCausalConv(const MojoCausalConvArgs* args, cudaStream_t stream);
 
 /* MojoRotaryArgs is one RotaryEmbedding. dims are the dimensions of x before the last, outermost first,
- * merged where that changes nothing (LayOutRotary of common/rotary_embedding.h makes them); cos and sin move by their
- * step, in elements, along each, by 0 where they broadcast. y may be x where interleaved equals
+ * merged where that changes nothing (LayOutRotary of rotary/common/rotary_embedding.h makes them); cos and sin move by
+ * their step, in elements, along each, by 0 where they broadcast. y may be x where interleaved equals
  * output_interleaved. */
 typedef struct {
   const void* x;

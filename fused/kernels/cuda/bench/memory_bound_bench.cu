@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cuda/mojo_cuda.h"
-#include "cuda/rms_norm.cuh"
+#include "rmsnorm/cuda/rms_norm.cuh"
 
 namespace {
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measures the tables that the library ships (cuda/moe_tables), on a machine with the GPU that they are for.
+# Measures the tables that the library ships (moe/cuda/moe_tables), on a machine with the GPU that they are for.
 #
 #     tune_tables.sh FOLDER
 #

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "cuda/attention.cuh"
+#include "attention/cuda/attention.cuh"
 #include "cuda/tests/host.h"
 
 namespace {

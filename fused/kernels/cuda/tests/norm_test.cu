@@ -1,7 +1,7 @@
 // RMSNorm, AddRMSNorm and GatedRMSNorm against their definitions in double on the host. Exits 1 on a failure.
 // `make cuda-programs` builds it. An argument "small" keeps to sizes that compute-sanitizer can follow.
-#include "cuda/rms_norm.cuh"
 #include "cuda/tests/tally.h"
+#include "rmsnorm/cuda/rms_norm.cuh"
 
 namespace {
 

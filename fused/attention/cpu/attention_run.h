@@ -1,0 +1,23 @@
+// One run of Attention on the CPU, once its inputs are known to be right.
+#ifndef MOJO_KERNELS_CPU_ATTENTION_RUN_H_
+#define MOJO_KERNELS_CPU_ATTENTION_RUN_H_
+
+#include "attention/common/attention.h"
+#include "cpu/scratch.h"
+#include "cpu/simd/kernels.h"
+
+namespace mojo {
+
+// AttentionTypes are the element types of queries and result, and of keys and values.
+struct AttentionTypes {
+  ElementType rows, keys;
+};
+
+// RunAttention computes y, and fills present_key and present_value. If they are omitted and there is a past, they are
+// scratch memory, which comes from memory.
+OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const HostMemory& memory,
+                        const AttentionAttributes& attributes, const AttentionTypes& types, AttentionTensors* tensors);
+
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CPU_ATTENTION_RUN_H_

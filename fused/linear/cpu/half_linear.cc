@@ -1,0 +1,204 @@
+// HalfLinear on the CPU. Weights are read in place, by the loops that MoE uses for an expert. For few rows, the loops
+// widen weights in registers, at the speed of the memory. For many rows, they widen them once, by blocks that stay in
+// the cache. As in MoE, many rows are in panels if the weights of an output lie side by side.
+#include <algorithm>
+
+#include "common/attributes.h"
+#include "cpu/backends.h"
+#include "cpu/scratch.h"
+#include "moe/cpu/moe_plan.h"
+
+namespace mojo {
+namespace {
+
+// HalfLinearTensors are the tensors of one run.
+struct HalfLinearTensors {
+  const void *x, *w, *bias;  // bias may be null
+  void* y;
+  size_t rows, n, k;
+};
+
+// Rows that a task takes through all its weights.
+constexpr size_t kRows = 128;
+
+// A unit of outputs, which is not cut. Few rows read an input's adjacent weights for so many outputs; the sums of many
+// rows must stay in the cache.
+constexpr size_t kFewRows = 6;
+constexpr size_t kColumns = 512;
+constexpr size_t kColumnsOfMany = 128;
+constexpr size_t kPanelOutputs = 48;
+
+// HalfLinearKernel is the state of one node.
+struct HalfLinearKernel {
+  HalfLinearAttributes attributes;
+  ElementType x = kFloat32, weights = kFloat32;
+  HostMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+};
+
+OrtStatus* HalfLinearKernel::Init(const KernelInit& init) {
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  x = ToElementType(init.types.inputs[kHalfLinearX]);
+  weights = ToElementType(init.types.inputs[kHalfLinearW]);
+  return memory.Find(init);
+}
+
+// Go is the shared state of one run's tasks: each multiplies some rows of X with some outputs' weights.
+struct Go {
+  const HalfLinearKernel& kernel;
+  const HalfLinearTensors& tensors;
+  ProductFn product = nullptr;
+  PanelFn product_of_panels = nullptr;
+  WeightedSumFn store = nullptr;
+  size_t lanes = 0, panels = 0;
+  float* x = nullptr;           // [rows, k]
+  float* x_panels = nullptr;    // [panels, k, lanes]
+  const float* bias = nullptr;  // may be null
+  float* products = nullptr;    // [rows, n]; y itself if it is float32
+  size_t groups = 0;            // of outputs
+  size_t unit = 0;              // outputs that are not cut
+};
+
+// Widen writes the rows of X from begin to end - 1 as float32.
+void Widen(const Go& go, size_t begin, size_t end) {
+  const size_t k = go.tensors.k;
+  TheKernels()->to_float32(go.kernel.x, static_cast<const char*>(go.tensors.x) + begin * k * 2, go.x + begin * k,
+                           (end - begin) * k);
+}
+
+// FillPanels makes the panels from begin to end - 1. Empty lanes hold the last row again.
+void FillPanels(const Go& go, size_t begin, size_t end) {
+  const size_t k = go.tensors.k, last = go.tensors.rows - 1;
+  for (size_t p = begin; p < end; ++p) {
+    const float* rows[kMostLanes];
+    for (size_t lane = 0; lane < go.lanes; ++lane) rows[lane] = go.x + std::min(p * go.lanes + lane, last) * k;
+    TheKernels()->to_panel(rows, go.x_panels + p * k * go.lanes, k);
+  }
+}
+
+// Outputs are the weights of a task: of count outputs, from number first on.
+struct Outputs {
+  const char* w;
+  size_t first, count;
+};
+
+// MultiplyPanels computes the outputs for the panels from number panel on.
+void MultiplyPanels(const Go& go, const Outputs& outputs, size_t panel, size_t panels) {
+  const size_t n = go.tensors.n, k = go.tensors.k, row = k * 2;
+  float products[kRows * kPanelOutputs], nobody[kPanelOutputs];
+  for (size_t done = 0; done < outputs.count; done += kPanelOutputs) {
+    const size_t width = std::min(kPanelOutputs, outputs.count - done);
+    const char* const w = outputs.w + done * row;
+    const char* const next = done + width < outputs.count ? w + width * row : w;
+    go.product_of_panels({w, k, nullptr, go.x_panels + panel * k * go.lanes, panels, k, width, products, next});
+    for (size_t p = 0; p < panels; ++p) {
+      float* rows[kMostLanes];
+      for (size_t lane = 0; lane < go.lanes; ++lane) {
+        const size_t i = (panel + p) * go.lanes + lane;
+        rows[lane] = i < go.tensors.rows ? go.products + i * n + outputs.first + done : nobody;
+      }
+      TheKernels()->from_panel(products + p * width * go.lanes, rows, width);
+    }
+  }
+}
+
+// MultiplyRows computes the outputs for the rows from begin to end - 1.
+void MultiplyRows(const Go& go, const Outputs& outputs, size_t begin, size_t end) {
+  const HalfLinearTensors& t = go.tensors;
+  const bool by_rows = go.kernel.attributes.layout == Layout::kOutIn;
+  const float* x[kRows];
+  for (size_t i = begin; i < end; ++i) x[i - begin] = go.x + i * t.k;
+  go.product({outputs.w, by_rows ? t.k : t.n, by_rows, x, end - begin, t.k, outputs.count,
+              go.products + begin * t.n + outputs.first, t.n});
+}
+
+// Multiply is one task. state is a Go.
+void Multiply(void* state, size_t task) {
+  const Go& go = *static_cast<const Go*>(state);
+  const HalfLinearTensors& t = go.tensors;
+  const size_t units = (t.n + go.unit - 1) / go.unit, group = task % go.groups;
+  Outputs outputs{};
+  outputs.first = units * group / go.groups * go.unit;
+  outputs.count = std::min(units * (group + 1) / go.groups * go.unit, t.n) - outputs.first;
+  outputs.w =
+      static_cast<const char*>(t.w) + outputs.first * (go.kernel.attributes.layout == Layout::kOutIn ? t.k : 1) * 2;
+  const size_t begin = task / go.groups * kRows, end = std::min(begin + kRows, t.rows);
+  if (t.k == 0) {
+    for (size_t i = begin; i < end; ++i) std::fill_n(go.products + i * t.n + outputs.first, outputs.count, 0.0f);
+  } else {
+    const size_t first = go.lanes == 0 ? 0 : std::min(begin / go.lanes, go.panels);
+    const size_t panels = go.lanes == 0 ? 0 : std::min(kRows / go.lanes, go.panels - first);
+    if (panels > 0) MultiplyPanels(go, outputs, first, panels);
+    const size_t rest = begin + panels * go.lanes;
+    if (rest < end) MultiplyRows(go, outputs, rest, end);
+  }
+  if (go.kernel.x == kFloat32 && go.bias == nullptr) return;
+  constexpr float kOnes[2] = {1, 1};
+  for (size_t i = begin; i < end; ++i) {
+    const size_t at = i * t.n + outputs.first;
+    const float* const terms[2] = {go.products + at, go.bias == nullptr ? nullptr : go.bias + outputs.first};
+    char* const y = static_cast<char*>(t.y) + at * (go.kernel.x == kFloat32 ? 4 : 2);
+    go.store({terms, kOnes, go.bias == nullptr ? size_t{1} : size_t{2}, outputs.count, y});
+  }
+}
+
+OrtStatus* HalfLinearKernel::Compute(const Api& api, OrtKernelContext* context) const {
+  const KernelTable& kernels = *TheKernels();
+  HalfLinearCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  HalfLinearTensors t{call.data[kHalfLinearX],
+                      call.data[kHalfLinearW],
+                      call.data[kHalfLinearBias],
+                      nullptr,
+                      call.sizes.A,
+                      call.sizes.N,
+                      call.sizes.K};
+  if (OrtStatus* s = call.Make(0, &t.y)) return s;
+  if (t.rows == 0 || t.n == 0) return nullptr;
+  const bool narrow = x != kFloat32, by_rows = attributes.layout == Layout::kOutIn;
+  Go go{*this, t};
+  go.product = kernels.product_of_few(weights);
+  go.product_of_panels = kernels.panels(weights);
+  go.store = kernels.weighted_sum(x);
+  go.lanes = by_rows ? kernels.lanes : 0;
+  go.panels = t.k == 0 ? 0 : FullPanels(t.rows, go.lanes);
+  float* bias = nullptr;
+  const auto plan = [&](HostRoom* room) {
+    go.x_panels = room->Take<float>(go.panels * t.k * go.lanes);
+    if (!narrow) return;
+    go.x = room->Take<float>(t.rows * t.k);
+    go.products = room->Take<float>(t.rows * t.n);
+    if (t.bias != nullptr) bias = room->Take<float>(t.n);
+  };
+  HostScratch scratch;
+  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
+  go.bias = static_cast<const float*>(t.bias);
+  if (!narrow) {
+    go.x = static_cast<float*>(const_cast<void*>(t.x));
+    go.products = static_cast<float*>(t.y);
+  } else if (bias != nullptr) {
+    kernels.to_float32(x, t.bias, bias, t.n);
+    go.bias = bias;
+  }
+  if (narrow && t.k > 0) {
+    if (OrtStatus* s = RunInTasks(api, context, Widen, go, t.rows, t.k)) return s;
+  }
+  if (go.panels > 0) {
+    if (OrtStatus* s = RunInTasks(api, context, FillPanels, go, go.panels, t.k * go.lanes)) return s;
+  }
+  if (by_rows) {
+    go.unit = go.panels > 0 ? kPanelOutputs : 1;
+  } else {
+    go.unit = t.rows > kFewRows ? kColumnsOfMany : kColumns;
+  }
+  go.groups = ProductGroups((t.n + go.unit - 1) / go.unit, std::min(t.rows, kRows) * t.n * t.k);
+  return ParallelFor(api, context, Multiply, (t.rows + kRows - 1) / kRows * go.groups, &go);
+}
+
+}  // namespace
+
+const Backend kCPUHalfLinear = MakeBackend<HalfLinearKernel>(nullptr);
+
+}  // namespace mojo

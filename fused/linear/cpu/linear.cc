@@ -1,0 +1,104 @@
+// Linear on the CPU. It rounds activations into tiles, then multiplies panels of weights, read in place, with them.
+#include <algorithm>
+
+#include "cpu/backends.h"
+#include "cpu/scratch.h"
+#include "linear/cpu/quantized_weights.h"
+
+namespace mojo {
+namespace {
+
+// LinearKernel is the state of one node.
+struct LinearKernel {
+  LinearForm attributes{};
+  Activations activations = Activations::kFloat;
+  ElementType type = kFloat32;
+  HostMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+};
+
+OrtStatus* LinearKernel::Init(const KernelInit& init) {
+  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+  activations = attributes.activations;
+  type = ToElementType(init.types.inputs[kLinearX]);
+  return memory.Find(init);
+}
+
+// Go is the shared state of one run's tasks: each multiplies some rows with some panels.
+struct Go {
+  QuantizeArgs quantize;
+  MultiplyArgs multiply;
+  size_t row_groups, row_group;
+  size_t panel_groups, panels;
+};
+
+// Prepare rounds or widens the groups of rows from begin to end - 1.
+void Prepare(const Go& go, size_t begin, size_t end) {
+  const QuantizeArgs& q = go.quantize;
+  const size_t first = begin * kTileRows, last = std::min(end * kTileRows, q.rows), k = q.weights->k;
+  if (q.activations != Activations::kFloat) return TheLinear()->quantize(q, first, last);
+  const size_t size = q.type == kFloat32 ? 4 : 2;
+  TheKernels()->to_float32(q.type, static_cast<const char*>(q.x) + first * k * size,
+                           reinterpret_cast<float*>(q.to) + first * k, (last - first) * k);
+}
+
+// Multiply is one task. state is a Go.
+void Multiply(void* state, size_t task) {
+  const Go& go = *static_cast<const Go*>(state);
+  MultiplyArgs args = go.multiply;
+  const size_t group = task % go.panel_groups;
+  args.first_row = task / go.panel_groups * go.row_group;
+  args.end_row = std::min(args.first_row + go.row_group, args.rows);
+  args.first_panel = go.panels * group / go.panel_groups;
+  args.end_panel = go.panels * (group + 1) / go.panel_groups;
+  TheLinear()->multiply(args);
+}
+
+OrtStatus* LinearKernel::Compute(const Api& api, OrtKernelContext* context) const {
+  LinearCall call(api, context, attributes);
+  QuantizedTensors tensors{};
+  Go go{};
+  MultiplyArgs& m = go.multiply;
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = GetQuantized(api, call, kLinear, PlaceFrom(kLinearCodes), attributes.matrix, &tensors)) return s;
+  if (OrtStatus* s = call.Make(0, &m.y)) return s;
+  if (call.sizes.A == 0) return nullptr;
+  const void *const x = call.data[kLinearX], *const bias = call.data[kLinearBias];
+  m.rows = call.sizes.A;
+  const QuantizedWeights weights = ToWeights(attributes.matrix, tensors);
+  m.weights = &weights;
+  m.activations = activations;
+  m.type = type;
+  const bool as_it_is = activations == Activations::kFloat && type == kFloat32;
+  const bool widens_bias = bias != nullptr && type != kFloat32;
+  char* prepared = nullptr;
+  float* wide_bias = nullptr;
+  const auto plan = [&](HostRoom* room) {
+    if (!as_it_is) prepared = room->Take<char>(m.rows * TheLinear()->row_bytes(weights, activations));
+    if (widens_bias) wide_bias = room->Take<float>(weights.n);
+  };
+  HostScratch scratch;
+  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
+  m.x = as_it_is ? x : prepared;
+  m.bias = widens_bias ? wide_bias : static_cast<const float*>(bias);
+  if (widens_bias) TheKernels()->to_float32(type, bias, wide_bias, weights.n);
+  if (!as_it_is) {
+    go.quantize = {x, type, activations, &weights, m.rows, prepared};
+    const size_t groups = (m.rows + kTileRows - 1) / kTileRows;
+    if (OrtStatus* s = RunInTasks(api, context, Prepare, go, groups, kTileRows * weights.k)) return s;
+  }
+  go.panels = (weights.n + kPanel - 1) / kPanel;
+  go.row_group = kLinearRows;
+  go.row_groups = (m.rows + kLinearRows - 1) / kLinearRows;
+  const size_t panel_products = std::min(m.rows, kLinearRows) * kPanel * weights.k;
+  go.panel_groups = ProductGroups(go.panels, go.panels * panel_products);
+  return ParallelFor(api, context, Multiply, go.row_groups * go.panel_groups, &go);
+}
+
+}  // namespace
+
+const Backend kCPULinear = MakeBackend<LinearKernel>(nullptr);
+
+}  // namespace mojo

@@ -1,0 +1,150 @@
+// LinearAttention on the CPU. The columns of a head's state are independent, so each task takes some columns of one
+// head through all tokens, with its part of the state in the nearest cache. One token, a decode step, reads past and
+// writes present; results do not depend on the division of columns.
+#include "linearattention/common/linear_attention.h"
+
+#include <string.h>
+
+#include <algorithm>
+
+#include "cpu/backends.h"
+#include "cpu/scratch.h"
+
+namespace mojo {
+namespace {
+
+// LinearAttentionKernel is the state of one node.
+struct LinearAttentionKernel {
+  LinearAttentionAttributes attributes{};
+  ElementType type = kFloat32;
+  HostMemory memory;
+
+  OrtStatus* Init(const KernelInit& init);
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+};
+
+OrtStatus* LinearAttentionKernel::Init(const KernelInit& init) {
+  if (OrtStatus* s = ReadLinearAttributes(init, &attributes)) return s;
+  type = ToElementType(init.types.inputs[kLinearAttentionQ]);
+  return memory.Find(init);
+}
+
+constexpr float kNoDecay = 1;
+
+// Go is the shared state of one run's tasks.
+struct Go {
+  const LinearAttentionKernel& kernel;
+  const LinearAttentionTensors& t;
+  const KernelTable& kernels;
+  float *q = nullptr, *k = nullptr;  // widened and normalized; null: read as they are
+  float* factors = nullptr;          // e^decay; may be null
+  float* states = nullptr;           // room for the states; null: past and present are used
+  size_t columns = 0;                // of a task: for one token those of a head, which lie side by side
+  size_t blocks = 0;                 // of so many columns in a head
+};
+
+const char* At(const void* data, size_t index, ElementType type) {
+  return static_cast<const char*>(data) + index * (type == kFloat32 ? 4 : 2);
+}
+
+// Prepare makes the tokens from begin to end - 1 ready: their queries, keys and factors.
+void Prepare(const Go& go, size_t begin, size_t end) {
+  const LinearAttentionTensors& t = go.t;
+  const ElementType type = go.kernel.type;
+  const auto widen = [&](const void* from, size_t first, size_t count, float* to) {
+    if (to == nullptr) return;
+    if (!go.kernel.attributes.l2_norm) {
+      go.kernels.to_float32(type, At(from, first * t.key, type), to + first * t.key, count * t.key);
+      return;
+    }
+    for (size_t i = first; i < first + count; ++i) {
+      go.kernels.unit(type, At(from, i * t.key, type), to + i * t.key, t.key, go.kernel.attributes.epsilon);
+    }
+  };
+  widen(t.q, begin * t.q_heads, (end - begin) * t.q_heads, go.q);
+  widen(t.k, begin * t.k_heads, (end - begin) * t.k_heads, go.k);
+  if (go.factors != nullptr) {
+    const size_t width = t.heads * t.channels;
+    go.kernels.powers(t.decay + begin * width, go.factors + begin * width, (end - begin) * width);
+  }
+}
+
+// Scan takes the blocks of columns from begin to end - 1 through all tokens.
+void Scan(const Go& go, size_t begin, size_t end) {
+  const LinearAttentionTensors& t = go.t;
+  const ElementType type = go.kernel.type;
+  const LinearScanFn run = go.kernels.linear_scan(type);
+  for (size_t i = begin; i < end; ++i) {
+    const size_t block = i % go.blocks, head = i / go.blocks % t.heads, b = i / go.blocks / t.heads;
+    const size_t row = b * t.tokens, each = t.y_heads / t.heads, state = (b * t.heads + head) * t.key * t.value;
+    const size_t q = (row * t.q_heads + head * each * t.q_heads / t.y_heads) * t.key;
+    const size_t k = (row * t.k_heads + head * t.k_heads / t.heads) * t.key;
+    LinearScanArgs args{};
+    args.q = (go.q == nullptr ? static_cast<const float*>(t.q) : go.q) + q;
+    args.q_step = t.q_heads * t.key;
+    args.queries = each;
+    args.k = (go.k == nullptr ? static_cast<const float*>(t.k) : go.k) + k;
+    args.k_step = t.k_heads * t.key;
+    args.v = At(t.v, (row * t.heads + head) * t.value, type);
+    args.v_step = t.heads * t.value;
+    args.factors = &kNoDecay;
+    if (go.factors != nullptr) {
+      args.factors = go.factors + (row * t.heads + head) * t.channels;
+      args.factors_step = t.heads * t.channels;
+      args.by_channel = t.channels > 1;
+    }
+    if (t.beta != nullptr) args.beta = t.beta + row * t.beta_heads + (t.beta_heads > 1 ? head : 0);
+    args.beta_step = t.beta_heads;
+    args.y = const_cast<char*>(At(t.y, (row * t.y_heads + head * each) * t.value, type));
+    args.y_step = t.y_heads * t.value;
+    args.past = t.past == nullptr ? nullptr : t.past + state;
+    args.present = t.present == nullptr ? nullptr : t.present + state;
+    args.room = go.states == nullptr ? nullptr : go.states + state;
+    args.tokens = t.tokens;
+    args.depth = t.key;
+    args.columns = t.value;
+    args.scale = go.kernel.attributes.scale;
+    const size_t first = block * go.columns;
+    run(args, first, std::min(first + go.columns, t.value));
+  }
+}
+
+OrtStatus* LinearAttentionKernel::Compute(const Api& api, OrtKernelContext* context) const {
+  LinearAttentionTensors t;
+  if (OrtStatus* s = ReadLinearAttention(api, context, attributes, &t)) return s;
+  const size_t rows = t.batch * t.tokens, state = t.batch * t.heads * t.key * t.value;
+  if (rows == 0) {
+    if (t.present == nullptr || t.present == t.past || state == 0) return nullptr;
+    if (t.past == nullptr) {
+      std::fill_n(t.present, state, 0.0f);
+    } else {
+      memcpy(t.present, t.past, state * sizeof(float));
+    }
+    return nullptr;
+  }
+  Go go{*this, t, *TheKernels()};
+  const bool widened = type != kFloat32 || attributes.l2_norm;
+  const auto plan = [&](HostRoom* room) {
+    if (widened) {
+      go.q = room->Take<float>(rows * t.q_heads * t.key);
+      go.k = room->Take<float>(rows * t.k_heads * t.key);
+    }
+    if (t.decay != nullptr) go.factors = room->Take<float>(rows * t.heads * t.channels);
+    if (t.tokens > 1 || t.past == nullptr || t.present == nullptr) go.states = room->Take<float>(state);
+  };
+  HostScratch scratch;
+  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
+  if (widened || t.decay != nullptr) {
+    const size_t width = (t.q_heads + t.k_heads) * t.key + t.heads * t.channels;
+    if (OrtStatus* s = RunInTasks(api, context, Prepare, go, rows, width)) return s;
+  }
+  go.columns = std::min(t.tokens == 1 ? t.value : go.kernels.linear_columns, t.value);
+  go.blocks = go.columns == 0 ? 0 : (t.value + go.columns - 1) / go.columns;
+  return RunInTasks(api, context, Scan, go, t.batch * t.heads * go.blocks, t.tokens * (t.key + 1) * go.columns);
+}
+
+}  // namespace
+
+const Backend kCPULinearAttention = MakeBackend<LinearAttentionKernel>(nullptr, MayInPlace<kLinearAttentionPast, 1>);
+
+}  // namespace mojo

@@ -1,0 +1,298 @@
+// LinearAttention on CUDA.
+//
+// Bytes moved by a decode step: past and present once, which are nearly all of it; the floor is those bytes over the
+// memory bandwidth. The columns of a state depend on no other column, so a block takes kShortColumns of them through
+// all tokens with its part of the state in registers. A token waits for one barrier, since
+//   S^T q = D^T q + u (k . q)   with D the decayed state, S = D + k u^T
+// lets D^T k and D^T q be added up together (fused_recurrent of flash-linear-attention takes two sums, one after the
+// other), and the next token's numbers are fetched meanwhile.
+#include "linearattention/cuda/linear_attention.cuh"
+#include "linearattention/cuda/linear_long_keys.cuh"
+
+namespace mojo {
+namespace {
+
+constexpr int kThreads = 128;                          // of a block of ShortKeys
+constexpr int kShortColumns = 32;                      // of such a block: a line of memory of each row
+constexpr int kGroups = kThreads * 4 / kShortColumns;  // of threads, each with every kGroups-th row of all columns
+
+// Fetched is the part of a token that a thread fetches for its block: kEach numbers of q and k, and of decay if each
+// row has one.
+template <class T, int kEach, bool kByChannel>
+struct Fetched {
+  float q[kEach], k[kEach], decay[kByChannel ? kEach : 1];
+  float v[4], beta = 1;
+
+  __device__ __forceinline__ void Read(const Params& p, int64_t row, int query, int head, int column) {
+    const T* qs = static_cast<const T*>(p.q) + (row * p.q_heads + query) * p.key;
+    const T* ks = static_cast<const T*>(p.k) + (row * p.k_heads + head * int64_t{p.k_heads} / p.heads) * p.key;
+    const T* vs = static_cast<const T*>(p.v) + (row * p.heads + head) * p.value;
+    const float* decays = p.decay + (row * p.heads + head) * p.channels;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int r = threadIdx.x + kThreads * i;
+      const bool there = r < p.key;
+      q[i] = there ? ToFloat(qs[r]) : 0.0f;
+      k[i] = there ? ToFloat(ks[r]) : 0.0f;
+      if (kByChannel) decay[i] = there ? decays[r] : 0.0f;
+    }
+    if (!kByChannel) decay[0] = p.decay != nullptr ? decays[0] : 0.0f;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) v[c] = column + c < p.value ? ToFloat(vs[column + c]) : 0.0f;
+    if (p.beta != nullptr) beta = p.beta[row * p.beta_heads + (p.beta_heads == 1 ? 0 : head)];
+  }
+};
+
+// Shared is the data of a token that the threads of a block share.
+template <int kKeys>
+struct Shared {
+  float q[kKeys], k[kKeys], factor[kKeys];
+  float sums[kThreads / 32][4];                                 // of each warp: q . q, k . k, k . q
+  alignas(16) float products[kThreads / 32][2][kShortColumns];  // of each warp: D^T k and D^T q
+};
+
+// ShortKeys takes kShortColumns columns of a state of up to kGroups * kRows rows through all tokens.
+//
+// Registers: 128. Shared memory: two Shared, at most 8.5 KB.
+template <class T, int kRows, bool kByChannel>
+__global__ void __launch_bounds__(kThreads, kRows <= 8 ? 4 : 3) ShortKeys(const Params p) {
+  constexpr int kKeys = kGroups * kRows, kEach = (kKeys + kThreads - 1) / kThreads, kWarpCount = kThreads / 32;
+  __shared__ Shared<kEach * kThreads> shared[2];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = threadIdx.x / 8;
+  const int tile = blockIdx.x % p.short_tiles, at = blockIdx.x / p.short_tiles;
+  const int head = at % p.heads, each = p.y_heads / p.heads, query = head * each * p.q_heads / p.y_heads;
+  const int column = tile * kShortColumns + lane % 8 * 4;
+  const int64_t batch = at / p.heads, first = batch * p.tokens;
+  const int64_t place = ((batch * p.heads + head) * p.key + group) * p.value + column;
+  const auto load = [&](const float* from, int i, float (&to)[4]) {
+    const bool there = from != nullptr && group + kGroups * i < p.key;
+    from += place + int64_t{kGroups} * i * p.value;
+    if (p.vectors) {
+      const float4 v = there && column < p.value ? *reinterpret_cast<const float4*>(from) : make_float4(0, 0, 0, 0);
+      to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+    } else {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) to[c] = there && column + c < p.value ? from[c] : 0.0f;
+    }
+  };
+  // write stores the row of Y of a token and one of the state's queries.
+  const auto write = [&](int t, int e, float4 row) {
+    const float y[4] = {row.x, row.y, row.z, row.w};
+    T* to = static_cast<T*>(p.y) + ((first + t) * p.y_heads + head * each + e) * p.value + column;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      if (column + c < p.value) to[c] = FromFloat<T>(y[c] * p.scale);
+    }
+  };
+  // stage writes the fetched numbers of a token for the block, and its warp's sums.
+  const auto stage = [&](const Fetched<T, kEach, kByChannel>& token, Shared<kEach * kThreads>* to) {
+    float qq = 0, kk = 0, kq = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      to->q[threadIdx.x + kThreads * i] = token.q[i];
+      to->k[threadIdx.x + kThreads * i] = token.k[i];
+      if (kByChannel) to->factor[threadIdx.x + kThreads * i] = Factor(token.decay[i]);
+      qq = fmaf(token.q[i], token.q[i], qq);
+      kk = fmaf(token.k[i], token.k[i], kk);
+      kq = fmaf(token.k[i], token.q[i], kq);
+    }
+    if (p.l2_norm) qq = WarpSum(qq), kk = WarpSum(kk);
+    kq = WarpSum(kq);
+    if (lane == 0) *reinterpret_cast<float4*>(to->sums[warp]) = make_float4(qq, kk, kq, 0);
+  };
+
+  WaitForPrevious();
+  float state[kRows][4];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) load(p.past, i, state[i]);
+  Fetched<T, kEach, kByChannel> now, next;
+  if (p.tokens > 0) {
+    now.Read(p, first, query, head, column);
+    stage(now, &shared[0]);
+  }
+  __syncthreads();
+  for (int t = 0; t < p.tokens; ++t) {
+    Shared<kEach * kThreads>& s = shared[t % 2];
+    if (t + 1 < p.tokens) next.Read(p, first + t + 1, query, head, column);
+    float4 sums = make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int w = 0; w < kWarpCount; ++w) {
+      const float4 more = *reinterpret_cast<const float4*>(s.sums[w]);
+      sums.x += more.x, sums.y += more.y, sums.z += more.z;
+    }
+    const float q_unit = p.l2_norm ? 1 / sqrtf(sums.x + p.epsilon) : 1.0f;
+    const float k_unit = p.l2_norm ? 1 / sqrtf(sums.y + p.epsilon) : 1.0f;
+    const float factor = Factor(now.decay[0]);
+    float k[kRows], products[8] = {};
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int r = group + kGroups * i;
+      const float q = s.q[r] * q_unit;
+      k[i] = s.k[r] * k_unit;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        state[i][c] *= kByChannel ? s.factor[r] : factor;
+        products[c] = fmaf(state[i][c], k[i], products[c]);
+        products[4 + c] = fmaf(state[i][c], q, products[4 + c]);
+      }
+    }
+    // Over the four groups of a warp: a lane keeps the products of one kind, then two columns of them.
+    const bool upper = lane & 16, odd = lane & 8;
+    float two[2];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float sent = upper ? products[c] : products[4 + c], kept = upper ? products[4 + c] : products[c];
+      products[c] = kept + __shfl_xor_sync(0xffffffffu, sent, 16);
+    }
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const float sent = odd ? products[c] : products[2 + c], kept = odd ? products[2 + c] : products[c];
+      two[c] = kept + __shfl_xor_sync(0xffffffffu, sent, 8);
+    }
+    *reinterpret_cast<float2*>(&s.products[warp][upper][lane % 8 * 4 + (odd ? 2 : 0)]) = make_float2(two[0], two[1]);
+    if (t + 1 < p.tokens) stage(next, &shared[(t + 1) % 2]);
+    __syncthreads();
+    const auto product = [&](int kind) {
+      float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+      for (int w = 0; w < kWarpCount; ++w) {
+        const float4 more = *reinterpret_cast<const float4*>(&s.products[w][kind][lane % 8 * 4]);
+        sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+      }
+      return sum;
+    };
+    float u[4];
+    if (p.beta != nullptr) {
+      const float4 had = product(0);
+      u[0] = now.beta * (now.v[0] - had.x), u[1] = now.beta * (now.v[1] - had.y);
+      u[2] = now.beta * (now.v[2] - had.z), u[3] = now.beta * (now.v[3] - had.w);
+    } else {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) u[c] = now.v[c];
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) state[i][c] = fmaf(k[i], u[c], state[i][c]);
+    }
+    if (group == 0) {
+      const float4 seen = product(1);
+      const float kq = sums.z * q_unit * k_unit;
+      write(
+          t, 0,
+          make_float4(fmaf(kq, u[0], seen.x), fmaf(kq, u[1], seen.y), fmaf(kq, u[2], seen.z), fmaf(kq, u[3], seen.w)));
+    }
+    // More queries of the same state: a block sums them one after the other.
+    for (int e = 1; e < each; ++e) {
+      const T* qs =
+          static_cast<const T*>(p.q) + ((first + t) * p.q_heads + (head * each + e) * p.q_heads / p.y_heads) * p.key;
+      float squares = 0, seen[4] = {};
+      for (int r = lane; p.l2_norm && r < p.key; r += 32) squares = fmaf(ToFloat(qs[r]), ToFloat(qs[r]), squares);
+      const float unit = p.l2_norm ? 1 / sqrtf(WarpSum(squares) + p.epsilon) : 1.0f;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i) {
+        const int r = group + kGroups * i;
+        const float q = r < p.key ? ToFloat(qs[r]) * unit : 0.0f;
+#pragma unroll
+        for (int c = 0; c < 4; ++c) seen[c] = fmaf(state[i][c], q, seen[c]);
+      }
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        seen[c] += __shfl_xor_sync(0xffffffffu, seen[c], 16);
+        seen[c] += __shfl_xor_sync(0xffffffffu, seen[c], 8);
+      }
+      __syncthreads();
+      if (lane < 8) {
+        *reinterpret_cast<float4*>(&s.products[warp][1][lane * 4]) = make_float4(seen[0], seen[1], seen[2], seen[3]);
+      }
+      __syncthreads();
+      if (group != 0) continue;
+      write(t, e, product(1));
+    }
+    now = next;
+  }
+  if (p.present == nullptr || column >= p.value) return;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    if (group + kGroups * i >= p.key) continue;
+    float* to = p.present + place + int64_t{kGroups} * i * p.value;
+    if (p.vectors) {
+      *reinterpret_cast<float4*>(to) = make_float4(state[i][0], state[i][1], state[i][2], state[i][3]);
+    } else {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if (column + c < p.value) to[c] = state[i][c];
+      }
+    }
+  }
+}
+
+constexpr int kMostKeys = 256;  // of ShortKeys
+
+template <class T, int kRows>
+cudaError_t RunShort(const Params& p, cudaStream_t stream) {
+  const size_t blocks = static_cast<size_t>(p.batch) * p.heads * p.short_tiles;
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  const dim3 grid(static_cast<unsigned>(blocks)), block(kThreads);
+  if (p.decay != nullptr && p.channels > 1) return Launch(ShortKeys<T, kRows, true>, grid, block, 0, stream, p);
+  return Launch(ShortKeys<T, kRows, false>, grid, block, 0, stream, p);
+}
+
+template <class T>
+cudaError_t RunType(const Params& p, cudaStream_t stream) {
+  if (p.key <= kGroups * 4) return RunShort<T, 4>(p, stream);
+  if (p.key <= kGroups * 8) return RunShort<T, 8>(p, stream);
+  if (p.key <= kMostKeys) return RunShort<T, kMostKeys / kGroups>(p, stream);
+  const size_t blocks = DivideUp(static_cast<size_t>(p.batch) * p.heads * p.tiles, kWarps);
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  return Launch(LongKeys<T>, dim3(static_cast<unsigned>(blocks)), dim3(32 * kWarps), 0, stream, p);
+}
+
+}  // namespace
+}  // namespace mojo
+
+size_t MojoLinearAttentionScratch(const MojoLinearAttentionArgs* args) {
+  if (args->present != nullptr || args->key <= mojo::kMostKeys) return 0;
+  return args->batch * args->heads * args->key * args->value * sizeof(float);
+}
+
+cudaError_t MojoCudaLinearAttention(const MojoLinearAttentionArgs* args, cudaStream_t stream) {
+  if (args->batch == 0 || args->value == 0 || (args->tokens == 0 && args->present == nullptr)) return cudaSuccess;
+  const size_t sizes[] = {args->batch * args->tokens, args->key, args->value, args->y_heads};
+  for (const size_t size : sizes) {
+    if (size > INT32_MAX) return cudaErrorInvalidValue;
+  }
+  float* states = args->present != nullptr ? args->present : static_cast<float*>(args->scratch);
+  const mojo::Params p = {
+      args->q,
+      args->k,
+      args->v,
+      args->past,
+      args->decay,
+      args->beta,
+      args->y,
+      args->present,
+      states,
+      static_cast<int64_t>(args->batch),
+      static_cast<int>(args->tokens),
+      static_cast<int>(args->key),
+      static_cast<int>(args->value),
+      static_cast<int>(args->q_heads),
+      static_cast<int>(args->k_heads),
+      static_cast<int>(args->heads),
+      static_cast<int>(args->y_heads),
+      static_cast<int>(args->beta_heads),
+      static_cast<int>(args->channels),
+      static_cast<int>(mojo::DivideUp(args->value, mojo::kColumns)),
+      static_cast<int>(mojo::DivideUp(args->value, mojo::kShortColumns)),
+      args->scale,
+      args->epsilon,
+      args->l2_norm,
+      args->value % mojo::kColumns == 0 && mojo::Aligned(args->past, 16) && mojo::Aligned(states, 16)};
+  switch (args->type) {
+    case kMojoFloat32: return mojo::RunType<float>(p, stream);
+    case kMojoFloat16: return mojo::RunType<mojo::Half>(p, stream);
+    case kMojoBFloat16: return mojo::RunType<mojo::BFloat>(p, stream);
+  }
+  return cudaErrorInvalidValue;
+}

@@ -1,0 +1,19 @@
+#include "moe/common/moe.h"
+
+namespace mojo {
+
+OrtStatus* CheckIds(const Api& api, const OpDef& def, const int64_t* ids, const MoEShape& shape) {
+  const size_t choices = shape.tokens * shape.k;
+  for (size_t c = 0; c < choices; ++c) {
+    // A negative one is a large one here.
+    if (static_cast<uint64_t>(ids[c]) < shape.experts) continue;
+    return Errorf(api,
+                  "mojo.%s: ids has %lld for token %zu, choice %zu; there are %zu experts (E = %zu), so an id must be "
+                  "at least 0 and less than %zu",
+                  def.name, static_cast<long long>(ids[c]), c / shape.k, c % shape.k, shape.experts, shape.experts,
+                  shape.experts);
+  }
+  return nullptr;
+}
+
+}  // namespace mojo

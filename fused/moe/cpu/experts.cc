@@ -1,0 +1,56 @@
+#include "moe/cpu/experts.h"
+
+#include <algorithm>
+
+#include "cpu/backends.h"
+
+namespace mojo {
+
+void ExpertArgs::Set(const MoEShape& shape, const GLUAttributes& gate, Packing packing) {
+  tokens = shape.tokens;
+  top_k = shape.k;
+  experts = shape.experts;
+  hidden = shape.hidden;
+  inner = shape.inner;
+  gated = packing != Packing::kNone;
+  interleaved = packing == Packing::kInterleaved;
+  activation = gate.activation;
+  alpha = gate.alpha;
+  limit = gate.limit;
+  up_offset = gate.up_offset;
+}
+
+ExpertPass::ExpertPass(const ExpertArgs& args)
+    : gate(TheKernels()->gate(kFloat32, args.activation)), weighted_sum(TheKernels()->weighted_sum(args.x_type)) {}
+
+void ExpertPass::TakeRoom(const ExpertArgs& args, size_t choices, HostRoom* room) {
+  const size_t experts = choices > 0 ? args.experts : 0;
+  weights = room->Take<float>(choices);
+  rows = room->Take<const float*>(choices);
+  starts = room->Take<size_t>(experts + 1);
+  choice = room->Take<size_t>(choices);
+  place = room->Take<size_t>(choices);
+  run = room->Take<ExpertRun>(MostRuns(choices, experts));
+}
+
+void ExpertPass::Sort(const ExpertArgs& args, size_t lanes, size_t row_step) {
+  const size_t choices = tokens * args.top_k, first = first_token * args.top_k;
+  const size_t size = args.weights_type == kFloat32 ? 4 : 2;
+  runs = PlanRuns(args.ids + first, choices, args.experts, lanes, starts, choice, place, run);
+  TheKernels()->to_float32(args.weights_type, static_cast<const char*>(args.weights) + first * size, weights, choices);
+  for (size_t c = 0; c < choices; ++c) rows[c] = outputs + place[c] * row_step;
+}
+
+void ExpertPass::Combine(const ExpertArgs& args, size_t begin, size_t end) const {
+  const size_t row = args.hidden * (args.x_type == kFloat32 ? 4 : 2);
+  for (size_t t = begin; t < end; ++t) {
+    weighted_sum({rows + t * args.top_k, weights + t * args.top_k, args.top_k, args.hidden,
+                  static_cast<char*>(args.y) + (first_token + t) * row});
+  }
+}
+
+size_t MostTokens(const ExpertArgs& args, size_t token_bytes) {
+  return std::max<size_t>(1, std::min(args.tokens, args.scratch_bytes / std::max<size_t>(1, token_bytes)));
+}
+
+}  // namespace mojo
