@@ -26,8 +26,9 @@ type builder struct {
 	epsilons []epsilonOf
 	// told holds the inputs, and the outputs from -1 down, covered by the law of a node. The others are pinned.
 	told  map[int]bool
-	pins  map[int]string // why an exponent is 0
-	links map[int][]int  // equal exponents
+	pins  map[int]string  // why an exponent is 0
+	links map[int][]int   // equal exponents
+	fixed map[string]bool // Options.Fixed
 }
 
 // epsilonOf is the epsilon of a norm whose input has an exponent.
@@ -43,8 +44,9 @@ func emptyBuilder(g *onnx.Graph, facts *infer.Facts) *builder {
 }
 
 // newBuilder assigns exponents to the values of a model. Inputs and outputs have the exponent 0.
-func newBuilder(m *onnx.Model) *builder {
+func newBuilder(m *onnx.Model, fixed map[string]bool) *builder {
 	b := emptyBuilder(m.Graph, infer.Analyze(m))
+	b.fixed = fixed
 	b.laws()
 	for _, v := range m.Graph.Inputs {
 		if b.isFloat(v) {
@@ -138,6 +140,9 @@ func (b *builder) in(n *onnx.Node, i int) int {
 			x = b.of(v)
 		}
 		b.reads[use] = x
+		if b.fixed[v.Name] {
+			b.because(x, fmt.Sprintf("weight %q stays as stored", v.Name))
+		}
 	}
 	b.told[i] = true
 	return x

@@ -25,6 +25,7 @@ type keepFlags struct {
 	all         string
 	activations string
 	merge       bool
+	fixed       map[string]bool // with --safe: the initializers that may stay quantized
 	onnxruntime string
 	kernelsLib  string
 }
@@ -71,7 +72,6 @@ func (f *keepFlags) keep(a *cli.App, m *onnx.Model, p *weights.Plan) error {
 	if f.pattern == "" {
 		return nil
 	}
-	names := regexp.MustCompile(f.pattern)
 	checks := rewrite.Request{Version: cli.Version(), Library: f.kernelsLib}
 	kernels, err := prober.New(f.onnxruntime, f.kernelsLib, session.ProviderCPU)
 	switch {
@@ -83,8 +83,17 @@ func (f *keepFlags) keep(a *cli.App, m *onnx.Model, p *weights.Plan) error {
 		defer kernels.Close()
 		checks.KernelCheck = kernels.Run
 	}
-	return p.KeepQuantized(m, weights.KeepOptions{Activations: f.activations, Rewrite: checks, Halves: f.all != "",
-		Keep: func(key, tensor string) bool { return names.MatchString(key) || names.MatchString(tensor) }})
+	o := f.options()
+	o.Rewrite = checks
+	return p.KeepQuantized(m, o)
+}
+
+func (f *keepFlags) options() weights.KeepOptions {
+	names := regexp.MustCompile(f.pattern)
+	return weights.KeepOptions{Activations: f.activations, Halves: f.all != "" && f.fixed == nil,
+		Keep: func(key, tensor string) bool {
+			return (names.MatchString(key) || names.MatchString(tensor)) && (f.fixed == nil || f.fixed[key])
+		}}
 }
 
 // writeQuantized reports which weights stayed quantized, and which did not.

@@ -78,7 +78,8 @@ key is missing, and warns of weights that a cast makes infinite (over 65504 in f
 
 --safe with --dtype float16 loads the weights in float32 and then converts the model as apply --safe
 does, so that nothing overflows. It needs disk space for the float32 model beside MODEL, and
---safe-inputs for a model of more than 2^26 weights.`,
+--safe-inputs for a model of more than 2^26 weights. With --keep-quantized, weights that stay
+quantized are not scaled: products with powers of two are added behind them.`,
 		Example: `  mojo-patch weights load graph.onnx --from model.gguf -o model.onnx
   mojo-patch weights load graph.onnx --from checkpoint/ -o model.onnx --strict
   mojo-patch weights load graph.onnx --from model.gguf -o small.onnx --keep-quantized
@@ -140,12 +141,11 @@ func (f *weightsLoadFlags) check(graph string) error {
 	if err := f.keep.check(); err != nil {
 		return err
 	}
-	if f.safe.Safe && f.keep.pattern != "" {
-		return errors.New("--safe cannot be combined with --keep or --keep-quantized: load with --safe first, then " +
-			"round the weights with mojo-patch quantize")
-	}
 	return cli.Writable(f.out)
 }
+
+var errNothingKept = cli.Failed(errors.New("no weight can stay as the checkpoint stores it, so nothing is written: " +
+	"to load float weights, leave out --keep and --keep-quantized"))
 
 func (f *weightsLoadFlags) load(a *cli.App, graph string) error {
 	if err := f.check(graph); err != nil {
@@ -192,13 +192,14 @@ func (f *weightsLoadFlags) load(a *cli.App, graph string) error {
 				return fmt.Errorf("--dtype %s: %w", f.dtype, err)
 			}
 		}
-		if err := f.keep.keep(a, m, p); err != nil {
+		if f.options != nil && f.keep.pattern != "" {
+			f.options.Fixed = p.Keepable(f.keep.options())
+			f.keep.fixed = f.options.Fixed
+		} else if err := f.keep.keep(a, m, p); err != nil {
 			return err
 		}
-		if f.keep.pattern != "" && p.Kept() == 0 {
-			failure = cli.Failed(errors.New(
-				"no weight can stay as the checkpoint stores it, so nothing is written: to " +
-					"load float weights, leave out --keep and --keep-quantized"))
+		if f.options == nil && f.keep.pattern != "" && p.Kept() == 0 {
+			failure = errNothingKept
 		} else if merged, safe, err = f.write(a, m, p); err != nil {
 			return err
 		}
@@ -250,7 +251,7 @@ func (f *weightsLoadFlags) write(a *cli.App, m *onnx.Model, p *weights.Plan) (me
 	if err := p.Apply(step); err != nil {
 		return nil, nil, err
 	}
-	if f.keep.pattern != "" && f.keep.merge {
+	if f.options == nil && f.keep.pattern != "" && f.keep.merge {
 		if merged, err = precision.MergeProducts(m); err != nil {
 			return nil, nil, err
 		}
@@ -261,6 +262,17 @@ func (f *weightsLoadFlags) write(a *cli.App, m *onnx.Model, p *weights.Plan) (me
 	err = precision.Through(a, m, f.out, func(m *onnx.Model) error {
 		if safe, err = f.safe.Convert(m, precision.DTypes[f.dtype], f.options); err != nil {
 			return err
+		}
+		if f.keep.pattern != "" {
+			p.Continue(m)
+			if err = f.keep.keep(a, m, p); err == nil && p.Kept() == 0 {
+				err = errNothingKept
+			} else if err == nil && f.keep.merge {
+				merged, err = precision.MergeProducts(m)
+			}
+			if err != nil {
+				return err
+			}
 		}
 		f.converted = map[string]*onnx.Tensor{}
 		for _, v := range m.Graph.Initializers() {
