@@ -35,7 +35,7 @@ KERNEL_FILES := $(shell find fused -name '*.cc' -o -name '*.h' -o -name CMakeLis
 	grep -vE '/((tests|cuda|ascend)/|_test\.cc$$)')
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE all help cuda cann wheel fetch demo smollm2 check quick test bench zoo docs clean distclean
+.PHONY: FORCE all help cuda cann wheel fetch demo op smollm2 check quick test bench zoo docs clean distclean
 include $(addprefix tools/, python.mk cuda.mk cann.mk check.mk test.mk bench.mk release.mk)
 
 all: $(BIN) $(LIBRARY) ## build build/mojo-patch and build/libmojo_ops.so (the default)
@@ -58,6 +58,11 @@ $(DEMO_LIBRARY): $(KERNEL_FILES) | $(CMAKE_STAMP) $(if $(filter demo,$(MAKECMDGO
 	@$(call logged,kernels-here,"$(CMAKE)" -S fused/kernels -B $(BUILD)/kernels)
 	@$(call logged,kernels-here,"$(CMAKE)" --build $(BUILD)/kernels --target mojo_ops_here --parallel $(JOBS))
 	@touch $@
+
+op: ## NAME=Swish: write the folder of a new op, which multiplies by a factor until you change it
+	@if [ -z "$(NAME)" ]; then echo "usage: make op NAME=Swish" >&2; exit 2; fi
+	$(GO) run ./fused/internal/newop . $(NAME)
+	$(GO) run ./fused/internal/generate .
 
 smollm2: all $(FETCHED) ## patch SmolLM2-135M-Instruct (98 MB fetched), generate, compare with PyTorch's tokens
 	@ONNXRUNTIME_LIB="$$(cat $(FETCHED))" PYTHON="$(PYTHON)" tools/smollm2.sh $(SMOLLM2)

@@ -8,30 +8,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// typed reads attributes into the struct of each op, and returns them as it writes them.
-var typed = map[string]func([]*onnx.Attribute) Typed{
-	"RMSNorm":         func(a []*onnx.Attribute) Typed { return Read[RMSNorm](a) },
-	"AddRMSNorm":      func(a []*onnx.Attribute) Typed { return Read[AddRMSNorm](a) },
-	"GatedRMSNorm":    func(a []*onnx.Attribute) Typed { return Read[GatedRMSNorm](a) },
-	"GLU":             func(a []*onnx.Attribute) Typed { return Read[GLU](a) },
-	"RotaryEmbedding": func(a []*onnx.Attribute) Typed { return Read[RotaryEmbedding](a) },
-	"NormRotary":      func(a []*onnx.Attribute) Typed { return Read[NormRotary](a) },
-	"TopKRouter":      func(a []*onnx.Attribute) Typed { return Read[TopKRouter](a) },
-	"MoE":             func(a []*onnx.Attribute) Typed { return Read[MoE](a) },
-	"Attention":       func(a []*onnx.Attribute) Typed { return Read[Attention](a) },
-	"LatentAttention": func(a []*onnx.Attribute) Typed { return Read[LatentAttention](a) },
-	"PagedAttention":  func(a []*onnx.Attribute) Typed { return Read[PagedAttention](a) },
-	"NormQuantize":    func(a []*onnx.Attribute) Typed { return Read[NormQuantize](a) },
-	"LinearAttention": func(a []*onnx.Attribute) Typed { return Read[LinearAttention](a) },
-	"CausalConv":      func(a []*onnx.Attribute) Typed { return Read[CausalConv](a) },
-	"AddLayerNorm":    func(a []*onnx.Attribute) Typed { return Read[AddLayerNorm](a) },
-	"BiasGELU":        func(a []*onnx.Attribute) Typed { return Read[BiasGELU](a) },
-	"Linear":          func(a []*onnx.Attribute) Typed { return Read[Linear](a) },
-	"HalfLinear":      func(a []*onnx.Attribute) Typed { return Read[HalfLinear](a) },
-	"Embedding":       func(a []*onnx.Attribute) Typed { return Read[Embedding](a) },
-	"QMoE":            func(a []*onnx.Attribute) Typed { return Read[QMoE](a) },
-}
-
 // TestTypedAttributes checks that structs write the attributes they read, in the order of the declaration.
 func TestTypedAttributes(t *testing.T) {
 	for _, o := range Ops() {

@@ -20,7 +20,7 @@ import (
 // files lists the generated files by their paths from the root of the repository. Each has a template of its name.
 var files = func() []string {
 	list := []string{"docs/ops.md", "docs/kernels.md", "fused/kernels/common/types.h",
-		"fused/kernels/common/schema.h", "fused/kernels/common/schema.cc", "fused/names_gen.go",
+		"fused/kernels/common/schema.h", "fused/kernels/common/schema.cc", "fused/names_gen.go", "fused/typed_gen_test.go",
 		"fused/kernels/tests/ops.json", "fused/kernels/tests/forms.cc"}
 	for _, f := range fused.Folders() {
 		list = append(list, "fused/"+f.Name+"/attributes_gen.go")
@@ -118,7 +118,7 @@ func folderOf(name string) fused.Folder {
 	return fused.Folder{}
 }
 
-var imported = regexp.MustCompile(`\n\t"(?:.*/)?(.*)"`)
+var imported = regexp.MustCompile(`(?m)^\t"(?:.*/)?([^"]*)"\n`)
 
 // withoutUnused removes the imports that Go code does not use.
 func withoutUnused(code []byte) []byte {

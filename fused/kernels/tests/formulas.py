@@ -1,4 +1,10 @@
-"""The results of the fused ops, in numpy: FORMULAS has one for each op of the catalogue."""
+"""The results of the fused ops, in numpy: FORMULAS has one for each op of the catalogue. The folder of an op may have
+its own in formula.py.
+"""
+import glob
+import os
+import runpy
+
 import ml_dtypes
 import numpy as np
 
@@ -205,23 +211,6 @@ def gated_rms_norm(x, gate, scale, y_type, gate_first, groups, epsilon, scale_af
     return rounded(y if gate_first else cast(y) * a, y_type)
 
 
-def add_layer_norm(types, x, residual, scale, bias, x_bias, epsilon):
-    """AddLayerNorm, in float64 except its roundings."""
-    if x_bias is not None:
-        x = rounded(x + x_bias, types[1])
-    total = rounded(x + residual, types[1])
-    centered = rounded(total, types[0]).astype(np.float64)
-    centered = centered - centered.mean(-1, keepdims=True)
-    n = centered / np.sqrt((centered * centered).mean(-1, keepdims=True) + epsilon)
-    return [rounded(n * scale + bias, types[0]), total]
-
-
-def bias_gelu(x, bias, dtype, activation, alpha):
-    """BiasGELU: the gate of a GLU whose up is 1."""
-    g = rounded(x + bias, dtype)
-    return glu(g, np.ones_like(g), dtype, activation=activation, alpha=alpha)
-
-
 def attention(q, k, v, key_valid, past_key, past_value, past_length, bias, sink, dtype, scale, causal, window, softcap,
               empty, head_order, q_layout, k_layout, v_layout, y_layout):
     """Attention, in float64, row by row."""
@@ -327,47 +316,6 @@ def paged_inputs(rng, shapes):
     at = past[owner] + np.arange(tokens) - cum[owner]
     slots = np.where(np.arange(tokens) % 3 == 1, -1, table[owner, at // block] * block + at % block)
     return [cum, past, np.where(np.arange(most) < used[:, None], table, -1), slots]
-
-
-def linear_attention(q, k, v, past, decay, beta, dtype, q_heads, k_heads, v_heads, scale, l2_norm, epsilon):
-    """LinearAttention, in float64, token by token."""
-    batch, tokens, _ = q.shape
-    heads = lambda t, n: t.astype(np.float64).reshape(batch, tokens, n, t.shape[-1] // n)
-    q, k, v, y_heads = heads(q, q_heads), heads(k, k_heads), heads(v, v_heads), max(q_heads, v_heads)
-    if l2_norm:
-        q, k = (t / np.sqrt((t * t).sum(-1, keepdims=True) + epsilon) for t in (q, k))
-    q, k = np.repeat(q, y_heads // q_heads, 2), np.repeat(k, v_heads // k_heads, 2)
-    state = np.zeros((batch, v_heads, q.shape[-1], v.shape[-1])) if past is None else past.astype(np.float64)
-    y = np.zeros((batch, tokens, y_heads, v.shape[-1]))
-    for t in range(tokens):
-        if decay is not None:
-            state = state * np.exp(heads(decay, v_heads)[:, t, :, :, None])
-        update = v[:, t]
-        if beta is not None:
-            update = beta[:, t, :, None] * (update - np.einsum("bhkv,bhk->bhv", state, k[:, t]))
-        state = state + k[:, t, :, :, None] * update[:, :, None]
-        y[:, t] = scale * np.einsum("bhkv,bhk->bhv", np.repeat(state, y_heads // v_heads, 1), q[:, t])
-    return [rounded(y.reshape(batch, tokens, y_heads * v.shape[-1]), dtype), rounded(state, F32)]
-
-
-def state_slack(q, k, v, past, *gates, **attributes):
-    """How far roundings of the state move the results: each token rounds it twice, by half a unit at most."""
-    present = linear_attention(q, k, v, past, *gates, F32, **attributes)[1]
-    greatest = max(np.abs(t).max(initial=0) for t in (present, past) if t is not None)
-    return q.shape[1] * EPSILON[F32] * greatest
-
-
-def causal_conv(x, weight, bias, past, dtype, activation):
-    """CausalConv, in float64."""
-    width = weight.shape[2]
-    past = np.zeros((*x.shape[:2], width - 1)) if past is None else past
-    every, kept = np.concatenate([past, x], 2).astype(np.float64), past.shape[2]
-    z = np.zeros(x.shape) if bias is None else np.zeros(x.shape) + np.reshape(bias, (-1, 1))
-    for j in range(width):
-        first = kept - (width - 1) + j
-        z = z + weight[:, :, j].astype(np.float64) * every[:, :, first:first + x.shape[2]]
-    y = z / (1 + np.exp(-z)) if activation == "silu" else z
-    return [rounded(y, dtype), rounded(every[:, :, x.shape[2]:], dtype)]
 
 
 def random_codes(rng, name, shape, dtype):
@@ -494,17 +442,12 @@ FORMULAS = {
     "AddRMSNorm": Formula(add_rms_norm),
     "GatedRMSNorm": Formula(lambda types, x, gate, scale, **a: [gated_rms_norm(x, gate, scale, types[0], **a)]),
     "NormQuantize": NormQuantize(),
-    "AddLayerNorm": Formula(add_layer_norm),
-    "BiasGELU": Formula(lambda types, x, bias, **a: [bias_gelu(x, bias, types[0], **a)]),
     "GLU": Formula(lambda types, gate, up, **a: [glu(gate, up, types[0], **a)]),
     "RotaryEmbedding": Formula(lambda types, x, cos, sin, **a: [rotary(x, cos, sin, types[0], **a)], units=0),
     "NormRotary": Formula(lambda types, x, scale, cos, sin, **a: [norm_rotary(x, scale, cos, sin, types[0], **a)]),
     "TopKRouter": Formula(lambda types, logits, bias, **a: router(logits, bias, **a)),
     "MoE": Formula(lambda types, *inputs, **a: [moe(*inputs, types[0], **a)], units=8),
     "Attention": Formula(lambda types, *inputs, **a: attention(*inputs, types[0], **a), units=8),
-    "LinearAttention": Formula(lambda types, *inputs, **a: linear_attention(*inputs, types[0], **a), units=8,
-                               slack=state_slack),
-    "CausalConv": Formula(lambda types, *inputs, **a: causal_conv(*inputs, types[0], **a)),
     "Linear": Formula(lambda types, *inputs, **a: [linear(*inputs, types[0], **a)], units=8),
     "HalfLinear": Formula(lambda types, *inputs, **a: [half_linear(*inputs, types[0], **a)], units=8),
     "Embedding": Formula(lambda types, *inputs, **a: [embedding(*inputs, **a)], units=0),
@@ -513,3 +456,6 @@ FORMULAS = {
     "PagedAttention": Formula(lambda types, *inputs, **a: paged_attention(*inputs, types[0], **a), units=8),
     "LatentAttention": Formula(lambda types, *inputs, **a: latent_attention(*inputs, types[0], **a), units=8),
 }
+# What the files import from here is defined by now.
+for path in sorted(glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "*", "formula.py"))):
+    FORMULAS.update(runpy.run_path(path)["FORMULAS"])
