@@ -111,7 +111,7 @@ func goTests(count int, seed int64, most float64, out, packages, only string) er
 	return report(results, filepath.Join(out, "report.md"))
 }
 
-// drawsOf returns the lists of mutants to draw from: those of each package, or a list of all if packages is empty.
+// drawsOf returns the lists of mutants to draw from: one for each package, or a list of all if packages is empty.
 func drawsOf(all []mutant, packages string) (draws [][]mutant, err error) {
 	if packages == "" {
 		return [][]mutant{all}, nil

@@ -13,7 +13,7 @@ import (
 )
 
 // TestRunner reads products with weights. Channel c of token t and matrix e of a result becomes t*e*c, all counted from
-// 1: the results of a region show where they went.
+// 1: the result of a region shows which of them it contains.
 func TestRunner(t *testing.T) {
 	type (
 		builder = *onnxtest.Builder

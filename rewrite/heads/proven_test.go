@@ -5,6 +5,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
@@ -32,13 +33,66 @@ func TestHeadsAreProven(t *testing.T) {
 	}
 }
 
+// TestHeadsThatStay: only rotations of transposed heads that attention alone reads move, with tables that are the same
+// for all heads.
+func TestHeadsThatStay(t *testing.T) {
+	for name, c := range map[string]struct {
+		tables []any
+		change func(m *onnx.Model, n *onnx.Node)
+		moves  bool
+	}{
+		"as it is":      {nil, nil, true},
+		"plain tables":  {[]any{"tokens", 8}, nil, true},
+		"batch of ones": {[]any{1, 1, "tokens", 8}, nil, true},
+		"of each head":  {[]any{"batch", 2, "tokens", 8}, nil, false},
+		"other axes": {nil, func(_ *onnx.Model, n *onnx.Node) {
+			n.Input(0).Producer.SetAttr(onnx.IntsAttr("perm", []int64{0, 2, 3, 1}))
+		}, false},
+		"an output": {nil, func(m *onnx.Model, n *onnx.Node) { m.Graph.AddOutput(n.Outputs[0]) }, false},
+		"another reader": {nil, func(m *onnx.Model, n *onnx.Node) {
+			m.Graph.AddNode("Neg", n.Outputs, []*onnx.Value{m.Graph.NewValue("neg")})
+		}, false},
+		"values": {nil, func(_ *onnx.Model, n *onnx.Node) {
+			use := n.Outputs[0].Uses()[0]
+			use.Node.SetInput(fused.AttentionV, n.Outputs[0])
+		}, false},
+		"read in place": {nil, func(_ *onnx.Model, n *onnx.Node) {
+			n.Outputs[0].Uses()[0].Node.SetAttr(onnx.StringAttr("q_layout", "bsnh"))
+		}, false},
+		"unread": {nil, func(_ *onnx.Model, n *onnx.Node) {
+			use := n.Outputs[0].Uses()[0]
+			use.Node.SetInput(use.Index, use.Node.Input(fused.AttentionK))
+		}, false},
+	} {
+		m, n := rotated(t, c.tables...)
+		n.Outputs[0].SetType(onnxtest.Type(onnx.Float, "batch", 2, "tokens", 8))
+		if c.change != nil {
+			c.change(m, n)
+		}
+		before := m.Graph.Text()
+		run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m), Skips: func(*onnx.Function) bool {
+			return true
+		}}
+		unproven, err := Apply(run)
+		if err != nil || unproven != nil || (m.Graph.Text() == before) == c.moves {
+			t.Errorf("%s: %v, %q:\n%s", name, err, unproven, m.Graph.Text())
+		}
+		if typ, _ := n.Outputs[0].Type(); c.moves && (typ.Dims[1].Param != "tokens" || typ.Dims[2].Value != 2) {
+			t.Errorf("%s: the rotated rows are declared %s", name, typ)
+		}
+	}
+}
+
 // rotated returns a model with transposed and rotated queries of attention, and its rotation.
-func rotated(t *testing.T) (*onnx.Model, *onnx.Node) {
+func rotated(t *testing.T, table ...any) (*onnx.Model, *onnx.Node) {
 	t.Helper()
+	if table == nil {
+		table = []any{"batch", 1, "tokens", 8}
+	}
 	b := rewritetest.New(t, 20, onnx.Float)
 	b.Model.ImportOpset(fused.Domain, fused.Version)
 	x := b.In("x", "batch", "tokens", 2, 8)
-	tables := []*onnx.Value{b.In("cos", "batch", 1, "tokens", 8), b.In("sin", "batch", 1, "tokens", 8)}
+	tables := []*onnx.Value{b.In("cos", table...), b.In("sin", table...)}
 	k, v := b.In("k", "batch", 2, "tokens", 8), b.In("v", "batch", 2, "tokens", 8)
 	q := b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 	call := func(op string, inputs []*onnx.Value, attrs ...*onnx.Attribute) *onnx.Node {

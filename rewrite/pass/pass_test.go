@@ -57,7 +57,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestProvers: provers have the settings of the run, which lists what they assume.
+// TestProvers: provers have the settings of the run, which lists their assumptions.
 func TestProvers(t *testing.T) {
 	r := Run{Off: true, Unverified: true}
 	for _, p := range []*prove.Prover{r.NewProver(), r.NewWeightProver()} {
@@ -108,7 +108,7 @@ func TestCompareKernel(t *testing.T) {
 		has      string
 		ran, err bool
 	}{
-		"none":       {nil, "GLU", false, false},
+		"no kernel":  {nil, "GLU", false, false},
 		"another op": {returns(2), "MoE", false, false},
 		"right":      {returns(1), "GLU", true, false},
 		"wrong":      {returns(2), "GLU", true, true},

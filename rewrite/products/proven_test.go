@@ -4,7 +4,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
@@ -47,5 +49,69 @@ func TestMergesAreProven(t *testing.T) {
 	}
 	if m.Graph.Text() != before {
 		t.Error("the proof changed the model")
+	}
+}
+
+// TestQuantizedProducts merges products with quantized weights. Only the last one may have a partial panel of 16 rows.
+func TestQuantizedProducts(t *testing.T) {
+	for _, c := range []struct {
+		rows  []int64
+		half  bool
+		want  MergeReport
+		sizes []int64
+	}{{[]int64{16, 48, 21}, false, MergeReport{3, 1}, []int64{16, 48, 21}},
+		{[]int64{16, 21, 32}, false, MergeReport{2, 1}, []int64{16, 32}}, {[]int64{21, 21}, false, MergeReport{}, nil},
+		{[]int64{21}, false, MergeReport{}, nil}, {[]int64{5, 40}, true, MergeReport{2, 1}, []int64{5, 40}}} {
+		b := rewritetest.New(t, 20, onnx.Float)
+		b.Model.ImportOpset(fused.Domain, fused.Version)
+		x := b.In("x", 3, 64)
+		for _, n := range c.rows {
+			op, w := fused.LinearName, []any{x}
+			q, _ := rewritetest.Quantized("w", n, 64)
+			attrs := q.Linear("float").Attributes()
+			if c.half {
+				v, err := onnx.NewTensor("w", onnx.Float16, []int64{n, 64}, make([]byte, n*128))
+				if err != nil {
+					t.Fatal(err)
+				}
+				op, attrs = fused.HalfLinearName, fused.HalfLinear{Layout: "out_in"}.Attributes()
+				w = append(w, b.Constant(v))
+			} else {
+				w = append(w, b.Constant(q.Codes), b.Constant(q.Scale))
+			}
+			y := b.Op("mojo:"+op, append(w, attrs)...)
+			b.Out(y, 3, int(n))
+			f, err := fused.Lookup(op).Function(pass.FusedSite(b.Model, infer.Analyze(b.Model), y.Producer))
+			if err != nil {
+				t.Fatal(err)
+			}
+			y.Producer.Overload = f.Overload
+			new(edit.Change).AddFunction(b.Model, f)
+		}
+		want := rewritetest.Evaluate(t, b.Model)
+		run := &pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model),
+			Skips: func(*onnx.Function) bool { return true }}
+		r, unproven, err := Apply(run, true)
+		if err != nil || unproven != nil || *r != c.want {
+			t.Errorf("%v: %+v, %q, %v", c.rows, r, unproven, err)
+		}
+		var sizes []int64
+		for _, n := range b.Graph.Nodes {
+			if n.Is("Split") {
+				columns, err := reference.FromONNX(n.Input(1).Const)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sizes = columns.I
+			}
+		}
+		if !slices.Equal(sizes, c.sizes) {
+			t.Errorf("%v: split into %d", c.rows, sizes)
+		}
+		for name, got := range rewritetest.Evaluate(t, b.Model) {
+			if !slices.Equal(got.F, want[name].F) {
+				t.Errorf("%v: %s has other bits", c.rows, name)
+			}
+		}
 	}
 }
