@@ -8,12 +8,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
+type value = *onnx.Value
+
 // TestAttentionAxes reads blocks whose tensors have their dimensions in other orders, or fewer of them.
 func TestAttentionAxes(t *testing.T) {
-	transposed := func(b *onnxtest.Builder, v *onnx.Value, perm ...int64) *onnx.Value {
+	transposed := func(b *onnxtest.Builder, v value, perm ...int64) value {
 		return b.Op("Transpose", v, onnx.IntsAttr("perm", perm))
 	}
-	softmax := func(b *onnxtest.Builder, v *onnx.Value, axis int) *onnx.Value {
+	softmax := func(b *onnxtest.Builder, v value, axis int) value {
 		return b.Op("Softmax", b.Op("Mul", v, 0.5), onnx.IntAttr("axis", int64(axis)))
 	}
 	einsum := func(dims []any, scores, sum string, axis int) func(*onnxtest.Builder) {
@@ -57,7 +59,7 @@ func TestAttentionAxes(t *testing.T) {
 			b.Output(b.Op("Reshape", b.Op("MatMul", p, v), b.Op("Shape", q)))
 		}, "scale=0.5 zero blocked q k v"},
 		{"heads in the batch, rows first", func(b *onnxtest.Builder) {
-			by := func(name string) *onnx.Value {
+			by := func(name string) value {
 				x := b.Input(name, onnx.Float, "seq", "batch", 32)
 				dims := b.Op("Concat", b.Op("Slice", b.Op("Shape", x), []int64{0}, []int64{1}), []int64{-1}, []int64{8},
 					onnx.IntAttr("axis", 0))
@@ -80,7 +82,7 @@ func TestAttentionAxes(t *testing.T) {
 		}, "scale=0.5 zero blocked q k v"},
 		{"sequences of a window each", func(b *onnxtest.Builder) { // 6 windows of an image, 4 tokens of each
 			x := b.Input("x", onnx.Float, "images", 24, 32)
-			by := func() *onnx.Value {
+			by := func() value {
 				return transposed(b, b.Op("Reshape", x, []int64{-1, 4, 4, 8}), 0, 2, 1, 3)
 			}
 			c := reference.NewFloats(onnx.Float, []int{1, 1, 4, 4},

@@ -10,8 +10,8 @@ import (
 // group builds a GroupQueryAttention with four heads, two key heads and a cache, like onnxruntime-genai's builder.
 type group struct {
 	*onnxtest.Builder
-	mask, lengths, total *onnx.Value
-	inputs               []*onnx.Value
+	mask, lengths, total value
+	inputs               []value
 	attrs                []*onnx.Attribute
 	grown                string // the length of the present
 }
@@ -21,7 +21,7 @@ func buildGroup(change func(g *group)) *onnx.Model {
 	q, k, v := g.Input("q", onnx.Float, "batch", "queries", 32), g.Input("k", onnx.Float, "batch", "queries", 16),
 		g.Input("v", onnx.Float, "batch", "queries", 16)
 	g.mask = g.Input("mask", onnx.Int64, "batch", "total")
-	past := []*onnx.Value{g.Input("past_k", onnx.Float, "batch", 2, "past", 8),
+	past := []value{g.Input("past_k", onnx.Float, "batch", 2, "past", 8),
 		g.Input("past_v", onnx.Float, "batch", 2, "past", 8)}
 	int32s := onnx.IntAttr("to", int64(onnx.Int32))
 	sum := g.Op("ReduceSum", g.mask, []int64{1}, onnx.IntAttr("keepdims", 0))
@@ -29,7 +29,7 @@ func buildGroup(change func(g *group)) *onnx.Model {
 	g.total = g.Op("Cast", g.Op("Gather", g.Op("Shape", g.mask), 1), int32s)
 	g.attrs = []*onnx.Attribute{onnx.IntAttr("num_heads", 4), onnx.IntAttr("kv_num_heads", 2),
 		onnx.FloatAttr("scale", 0.5)}
-	g.inputs = []*onnx.Value{q, k, v, past[0], past[1], nil, nil}
+	g.inputs = []value{q, k, v, past[0], past[1], nil, nil}
 	change(g)
 	g.inputs[5], g.inputs[6] = g.lengths, g.total
 	args := make([]any, 0, len(g.inputs)+len(g.attrs))

@@ -13,21 +13,21 @@ import (
 func TestAttentionNumbers(t *testing.T) {
 	window := func(size int) func(b *block) {
 		return func(b *block) {
-			b.allowed = func(b *block, i, j *onnx.Value) *onnx.Value {
+			b.allowed = func(b *block, i, j value) value {
 				return b.Op("And", b.Op("LessOrEqual", j, i), b.Op("Greater", j, b.Op("Sub", i, size)))
 			}
 		}
 	}
 	chunk := func(size int) func(b *block) {
 		return func(b *block) {
-			b.allowed = func(b *block, i, j *onnx.Value) *onnx.Value {
+			b.allowed = func(b *block, i, j value) value {
 				return b.Op("And", b.Op("LessOrEqual", j, i), b.Op("Equal", b.Op("Div", j, size), b.Op("Div", i, size)))
 			}
-			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value { return b.Op("Where", allowed, s, lowest) }
+			b.masked = func(b *block, s, allowed value) value { return b.Op("Where", allowed, s, lowest) }
 		}
 	}
 	// later is 2 for queries from the given position on, and 1 before.
-	later := func(b *block, from float64) *onnx.Value {
+	later := func(b *block, from float64) value {
 		i := b.Op("Cast", b.Op("Range", 0, b.Op("Gather", b.Op("Shape", b.q), 2), 1),
 			onnx.IntAttr("to", int64(onnx.Float)))
 		return b.Op("Unsqueeze", b.Op("Add", b.Op("Min", b.Op("Floor", b.Op("Div", i, from)), 1.0), 1.0), []int64{1})
@@ -44,8 +44,8 @@ func TestAttentionNumbers(t *testing.T) {
 	}
 	table := func(seen int) func(b *block) {
 		return func(b *block) {
-			b.masked = func(b *block, s, allowed *onnx.Value) *onnx.Value {
-				at := func(v *onnx.Value) *onnx.Value { return b.Op("Unsqueeze", v, []int64{0}) }
+			b.masked = func(b *block, s, allowed value) value {
+				at := func(v value) value { return b.Op("Unsqueeze", v, []int64{0}) }
 				rows := b.Op("Slice", b.Graph.AddInitializer(triangle(60, seen)), at(b.Op("Sub", b.keys, b.length)),
 					at(b.keys), []int64{2})
 				see := b.Op("Cast", b.Op("Slice", rows, []int64{0}, at(b.keys), []int64{3}),
@@ -71,42 +71,42 @@ func TestAttentionNumbers(t *testing.T) {
 		{"a table", true, table(60), usual + " past_k past_v"},
 		{"a table of a window", true, table(30), "scale=0.5 causal=1 window=30 mean blocked q k v mask past_k past_v"},
 		{"queries times a number by position", false, func(b *block) {
-			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+			b.product = func(b *block, q, k value) value {
 				return b.Op("Mul", b.Op("MatMul", b.Op("Mul", q, later(b, 9000)), b.turned(k)), 0.5)
 			}
 		}, "scale=0.5 causal=1 mean blocked mul k v mask"},
 		{"values times a number by position", false, func(b *block) {
-			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value {
+			b.sum = func(b *block, p, v value) value {
 				return b.Op("MatMul", p, b.Op("Mul", v, later(b, 9000)))
 			}
 		}, "scale=0.5 causal=1 mean blocked q reshape mul_1 mask"},
 		{"the result times a number by position", false, func(b *block) {
-			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value {
+			b.sum = func(b *block, p, v value) value {
 				return b.Op("Mul", b.Op("MatMul", p, v), later(b, 9000))
 			}
 		}, usual},
 		{"scores times a number by position", false, func(b *block) {
-			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+			b.product = func(b *block, q, k value) value {
 				return b.Op("Mul", b.Op("Mul", b.Op("MatMul", q, b.turned(k)), 0.5), later(b, 50))
 			}
 		}, "scale=0.5 causal=1 mean blocked q unsqueeze_4 k v mask"},
 		{"scores times a number by a far position", false, func(b *block) {
-			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+			b.product = func(b *block, q, k value) value {
 				return b.Op("Mul", b.Op("Mul", b.Op("MatMul", q, b.turned(k)), 0.5), later(b, 9000))
 			}
 		}, "scale=0.5 causal=1 mean blocked q unsqueeze_4 k v mask"},
 		{"the last 5000 keys", false, func(b *block) {
-			last := func(v *onnx.Value) *onnx.Value {
+			last := func(v value) value {
 				return b.Op("Slice", v, []int64{-5000}, []int64{math.MaxInt64}, []int64{2})
 			}
-			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+			b.product = func(b *block, q, k value) value {
 				return b.Op("Mul", b.Op("MatMul", q, b.turned(last(k))), 0.5)
 			}
-			b.masked = func(b *block, s, _ *onnx.Value) *onnx.Value { return s }
-			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value { return b.Op("MatMul", p, last(v)) }
+			b.masked = func(b *block, s, _ value) value { return s }
+			b.sum = func(b *block, p, v value) value { return b.Op("MatMul", p, last(v)) }
 		}, "scale=0.5 zero blocked q slice slice_1"},
 		{"one more in the sum of exponentials", false, func(b *block) {
-			b.softmax = func(b *block, s *onnx.Value) *onnx.Value {
+			b.softmax = func(b *block, s value) value {
 				greatest := b.Op("Max", b.Op("ReduceMax", s, []int64{-1}), 0.0)
 				e := b.Op("Exp", b.Op("Sub", s, greatest))
 				one := b.Op("Exp", b.Op("Neg", greatest))
@@ -114,12 +114,12 @@ func TestAttentionNumbers(t *testing.T) {
 			}
 		}, "scale=0.5 causal=1 zero blocked q k v mask sinks of 0"},
 		{"the number of keys more in the sum", false, func(b *block) {
-			b.softmax = func(b *block, s *onnx.Value) *onnx.Value {
+			b.softmax = func(b *block, s value) value {
 				return b.Op("Mul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), 0.5)
 			}
 		}, "missed: the weights of a query do not add up to 1"},
 		{"scores clipped far out", false, func(b *block) {
-			b.product = func(b *block, q, k *onnx.Value) *onnx.Value {
+			b.product = func(b *block, q, k value) value {
 				return b.Op("Max", b.Op("Mul", b.Op("MatMul", q, b.turned(k)), 0.5), -1000.0)
 			}
 		}, "missed: it clips scores"},

@@ -13,7 +13,7 @@ import (
 func TestSharedWeights(t *testing.T) {
 	for _, read := range []bool{false, true} {
 		m := build(func(b *block) {
-			b.sum = func(b *block, p, v *onnx.Value) *onnx.Value {
+			b.sum = func(b *block, p, v value) value {
 				other := repeatEach(b, b.Input("other", onnx.Float, "batch", 2, "queries", 8))
 				b.Output(b.Op("MatMul", p, other))
 				if read {

@@ -13,6 +13,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
+type value = *onnx.Value
+
 // TestLayersOfOneForm has a second layer with other weights. Layers of one form are read only once.
 func TestLayersOfOneForm(t *testing.T) {
 	for _, form := range mixtureForms {
@@ -36,7 +38,7 @@ func TestLayersOfOneForm(t *testing.T) {
 // TestFormsAreReadOnce checks that four layers take little more work than one, unless the numbers of a weight may
 // matter.
 func TestFormsAreReadOnce(t *testing.T) {
-	steps := func(layers int, build func(b *mixture) *onnx.Value) int {
+	steps := func(layers int, build func(b *mixture) value) int {
 		b := newMixture(7, 2)
 		for range layers {
 			b.route(b.Op("Add", b.rows, build(b)))
@@ -52,7 +54,7 @@ func TestFormsAreReadOnce(t *testing.T) {
 	if one, four := steps(1, (*mixture).equalAndMul), steps(4, (*mixture).equalAndMul); four > 2*one {
 		t.Errorf("four layers take %d steps, one %d", four, one)
 	}
-	biased := func(b *mixture) *onnx.Value {
+	biased := func(b *mixture) value {
 		b.style.bias = true
 		return b.equalAndMul()
 	}

@@ -14,13 +14,13 @@ var baseForms = []string{"ScatterElements", "ScatterND", "If", "Loop", "Loop ove
 	"grouped", "weights in the branches"}
 
 // matches finds the experts of the model whose output is y.
-func (b *mixture) matches(y *onnx.Value) (list []*patterns.Match, notes []*match.Miss) {
+func (b *mixture) matches(y value) (list []*patterns.Match, notes []*match.Miss) {
 	b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
 	return b.find("MoE")
 }
 
 // normed makes the router and the experts read the norm of the tokens, and returns the tokens.
-func (b *mixture) normed(t *testing.T) (from *onnx.Value) {
+func (b *mixture) normed(t *testing.T) (from value) {
 	t.Helper()
 	if err := b.Model.Graph.RemoveNodes(b.router()); err != nil {
 		t.Fatal(err)
@@ -34,21 +34,21 @@ func (b *mixture) normed(t *testing.T) (from *onnx.Value) {
 func TestExpertsOntoBase(t *testing.T) {
 	bases := []struct {
 		name string
-		of   func(t *testing.T, b *mixture) func() *onnx.Value
+		of   func(t *testing.T, b *mixture) func() value
 	}{
-		{"the tokens", func(_ *testing.T, b *mixture) func() *onnx.Value {
-			return func() *onnx.Value { return b.rows }
+		{"the tokens", func(_ *testing.T, b *mixture) func() value {
+			return func() value { return b.rows }
 		}},
-		{"a shared expert", func(_ *testing.T, b *mixture) func() *onnx.Value {
+		{"a shared expert", func(_ *testing.T, b *mixture) func() value {
 			shared := b.expert(b.rows)
-			return func() *onnx.Value { return shared }
+			return func() value { return shared }
 		}},
-		{"a shared expert behind the others", func(_ *testing.T, b *mixture) func() *onnx.Value {
-			return func() *onnx.Value { return b.expert(b.rows) }
+		{"a shared expert behind the others", func(_ *testing.T, b *mixture) func() value {
+			return func() value { return b.expert(b.rows) }
 		}},
-		{"what the tokens are the norm of", func(t *testing.T, b *mixture) func() *onnx.Value {
+		{"what the tokens are the norm of", func(t *testing.T, b *mixture) func() value {
 			from := b.normed(t)
-			return func() *onnx.Value { return from }
+			return func() value { return from }
 		}},
 	}
 	for _, form := range mixtureForms {
@@ -73,13 +73,13 @@ func TestExpertsOntoBase(t *testing.T) {
 func TestExpertsOntoNoBase(t *testing.T) {
 	tests := []struct {
 		name string
-		make func(b *mixture, y *onnx.Value) *onnx.Value
+		make func(b *mixture, y value) value
 	}{
-		{"twice", func(b *mixture, y *onnx.Value) *onnx.Value { return b.Op("Add", y, b.rows) }},
-		{"subtracted", func(b *mixture, y *onnx.Value) *onnx.Value {
+		{"twice", func(b *mixture, y value) value { return b.Op("Add", y, b.rows) }},
+		{"subtracted", func(b *mixture, y value) value {
 			return b.Op("Sub", b.Op("Sub", y, b.rows), b.rows)
 		}},
-		{"times a factor of the choice", func(b *mixture, y *onnx.Value) *onnx.Value {
+		{"times a factor of the choice", func(b *mixture, y value) value {
 			return b.Op("Mul", y, b.gate(3))
 		}},
 	}

@@ -10,7 +10,7 @@ import (
 
 // scattered sends every token, times its gate, through every expert: the chosen logits are scattered among numbers fill
 // and then activated.
-func (b *mixture) scattered(fill float64) *onnx.Value {
+func (b *mixture) scattered(fill float64) value {
 	logits := b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts))
 	chosen := b.Ops(2, "TopK", logits, []int64{int64(b.k)})
 	others := b.Op("Expand", fill, b.Op("Shape", logits))
@@ -51,7 +51,7 @@ func TestGatesAmongZeros(t *testing.T) {
 		b := newMixture(5, 2)
 		others := b.Op("Mul", b.ids.Producer.Inputs[0], factor)
 		gates := b.Op("ScatterElements", others, b.ids, b.scores, attr("axis", 1))
-		m, why := b.read(t, b.sum(func(e int) *onnx.Value {
+		m, why := b.read(t, b.sum(func(e int) value {
 			return b.Op("Mul", b.column(gates, e), b.expert(b.rows))
 		}))
 		if (m != nil) != want {

@@ -3,18 +3,16 @@ package moe_test
 import (
 	"math"
 	"testing"
-
-	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 // TestSpelledGelu has GELUs in the standard's ops, with constants rounded to half types.
 func TestSpelledGelu(t *testing.T) {
-	gelus := map[string]func(b *mixture, digits int, x *onnx.Value) *onnx.Value{
-		"gelu": func(b *mixture, digits int, x *onnx.Value) *onnx.Value {
+	gelus := map[string]func(b *mixture, digits int, x value) value{
+		"gelu": func(b *mixture, digits int, x value) value {
 			erf := b.Op("Erf", b.Op("Mul", x, coarse(math.Sqrt(0.5), digits)))
 			return b.Op("Mul", b.Op("Mul", x, 0.5), b.Op("Add", erf, 1.0))
 		},
-		"gelu_tanh": func(b *mixture, digits int, x *onnx.Value) *onnx.Value {
+		"gelu_tanh": func(b *mixture, digits int, x value) value {
 			cube := b.Op("Mul", b.Op("Mul", x, x), x)
 			sum := b.Op("Add", x, b.Op("Mul", cube, coarse(0.044715, digits)))
 			tanh := b.Op("Tanh", b.Op("Mul", sum, coarse(math.Sqrt(2/math.Pi), digits)))
@@ -26,7 +24,7 @@ func TestSpelledGelu(t *testing.T) {
 			for _, inner := range []int{2, 3, 4, 6, 24} {
 				for _, gated := range []bool{false, true} {
 					b := newMixture(11, 2)
-					y := b.sum(func(e int) *onnx.Value {
+					y := b.sum(func(e int) value {
 						a := gelu(b, digits, b.linear(b.rows, b.hidden, inner))
 						if gated {
 							a = b.Op("Mul", a, b.linear(b.rows, b.hidden, inner))

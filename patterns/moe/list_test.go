@@ -18,13 +18,13 @@ import (
 )
 
 // evaluated runs the model on tokens and returns the values of the main graph.
-func (b *mixture) evaluated(t *testing.T) map[*onnx.Value]*reference.Tensor {
+func (b *mixture) evaluated(t *testing.T) map[value]*reference.Tensor {
 	t.Helper()
 	x := make([]float64, 2*5*b.hidden)
 	for i := range x {
 		x[i] = b.r.NormFloat64()
 	}
-	env := map[*onnx.Value]*reference.Tensor{b.x: reference.NewFloats(onnx.Float, []int{2, 5, b.hidden}, x)}
+	env := map[value]*reference.Tensor{b.x: reference.NewFloats(onnx.Float, []int{2, 5, b.hidden}, x)}
 	e := reference.NewForOpset(20, nil, reference.Options{Exact: true})
 	if err := e.Eval(b.Model.Graph.Nodes, env); err != nil {
 		t.Fatalf("the model of the test: %v", err)
@@ -39,7 +39,7 @@ func (b *mixture) find(pattern string) ([]*patterns.Match, []*match.Miss) {
 }
 
 // read finds the experts of the only router of the model whose output is y.
-func (b *mixture) read(t *testing.T, y *onnx.Value) (m *patterns.Match, why string) {
+func (b *mixture) read(t *testing.T, y value) (m *patterns.Match, why string) {
 	t.Helper()
 	b.Model.Graph.AddOutput(b.Op("Identity", b.Op("Reshape", y, b.Op("Shape", b.x))))
 	g := patterns.Builtin().View(b.Model.Graph, infer.Analyze(b.Model))
@@ -68,10 +68,10 @@ func (b *mixture) agrees(t *testing.T, m *patterns.Match) {
 }
 
 // apply computes the replacement of a match by the catalogue's definition of the op.
-func (b *mixture) apply(t *testing.T, m *patterns.Match, env map[*onnx.Value]*reference.Tensor) []float64 {
+func (b *mixture) apply(t *testing.T, m *patterns.Match, env map[value]*reference.Tensor) []float64 {
 	t.Helper()
 	g := m.Replacement
-	values := map[*onnx.Value]*reference.Tensor{}
+	values := map[value]*reference.Tensor{}
 	for i, v := range m.Inputs {
 		if values[g.Inputs[i]] = env[v]; v.Constant() != nil {
 			c, err := reference.FromONNX(v.Constant())
@@ -129,87 +129,87 @@ func TestExpertsOneByOne(t *testing.T) {
 func TestExpertsAbsent(t *testing.T) {
 	tests := []struct {
 		name  string
-		build func(b *mixture) *onnx.Value
+		build func(b *mixture) value
 		want  string
 	}{
-		{"left out", func(b *mixture) *onnx.Value {
-			return b.sum(func(e int) *onnx.Value {
+		{"left out", func(b *mixture) value {
+			return b.sum(func(e int) value {
 				if e == 2 || e == 4 {
 					return nil
 				}
 				return b.Op("Mul", b.expert(b.rows), b.gate(e))
 			})
 		}, "the router has 7 experts, the graph holds 5: 2, 4 are absent"},
-		{"one", func(b *mixture) *onnx.Value {
-			return b.sum(func(e int) *onnx.Value {
+		{"one", func(b *mixture) value {
+			return b.sum(func(e int) value {
 				if e == 6 {
 					return nil
 				}
 				return b.Op("Mul", b.expert(b.rows), b.gate(e))
 			})
 		}, "the router has 7 experts, the graph holds 6: 6 is absent"},
-		{"those that were seen", func(b *mixture) *onnx.Value { return b.unrolled([]int{0, 2, 3, 4, 6}, false) },
+		{"those that were seen", func(b *mixture) value { return b.unrolled([]int{0, 2, 3, 4, 6}, false) },
 			"the router has 7 experts, the graph holds 5: it runs when 5 are chosen"},
-		{"another activation", func(b *mixture) *onnx.Value {
-			return b.sum(func(e int) *onnx.Value {
+		{"another activation", func(b *mixture) value {
+			return b.sum(func(e int) value {
 				if b.style.activation = ""; e == 3 {
 					b.style.activation = "clamped"
 				}
 				return b.Op("Mul", b.expert(b.rows), b.gate(e))
 			})
 		}, "have different activations"},
-		{"no weights", func(b *mixture) *onnx.Value {
-			return b.sum(func(e int) *onnx.Value {
+		{"no weights", func(b *mixture) value {
+			return b.sum(func(e int) value {
 				return b.Op("Add", b.expert(b.rows), b.Op("Mul", b.gate(e), 0.0))
 			})
 		}, "not the weighted sum"},
-		{"tanh", func(b *mixture) *onnx.Value {
-			return b.sum(func(e int) *onnx.Value {
+		{"tanh", func(b *mixture) value {
+			return b.sum(func(e int) value {
 				a := b.Op("Tanh", b.linear(b.rows, b.hidden, b.inner))
 				return b.Op("Mul", b.linear(a, b.inner, b.hidden), b.gate(e))
 			})
 		}, "does not have the activation"},
-		{"a factor for each channel", func(b *mixture) *onnx.Value {
+		{"a factor for each channel", func(b *mixture) value {
 			scale := b.weight(b.hidden)
-			return b.sum(func(e int) *onnx.Value {
+			return b.sum(func(e int) value {
 				return b.Op("Mul", b.Op("Mul", b.expert(b.rows), scale), b.gate(e))
 			})
 		}, "not the weighted sum"},
-		{"a bias beside the weights", func(b *mixture) *onnx.Value {
-			return b.sum(func(e int) *onnx.Value {
+		{"a bias beside the weights", func(b *mixture) value {
+			return b.sum(func(e int) value {
 				return b.Op("Add", b.Op("Mul", b.expert(b.rows), b.gate(e)), b.weight(b.hidden))
 			})
 		}, "not the weighted sum"},
-		{"two of three", func(b *mixture) *onnx.Value {
+		{"two of three", func(b *mixture) value {
 			k := b.k
 			b.ids, b.scores = b.Op("Slice", b.ids, []int64{1}, []int64{int64(k)}, []int64{1}),
 				b.Op("Slice", b.scores, []int64{1}, []int64{int64(k)}, []int64{1})
 			return b.equalAndMul()
 		}, "depend on the other chosen experts"},
-		{"a bias for each place", func(b *mixture) *onnx.Value {
+		{"a bias for each place", func(b *mixture) value {
 			bias, y := b.weight(b.k, b.hidden), b.zeros()
 			for e := range b.experts {
 				place, _ := b.hit(e)
-				v, token := b.routed(e, func(x *onnx.Value) *onnx.Value {
+				v, token := b.routed(e, func(x value) value {
 					return b.Op("Add", b.expert(x), b.Op("Gather", bias, place))
 				})
 				y = b.Op("ScatterND", y, b.Op("Unsqueeze", token, []int64{1}), v, onnx.StringAttr("reduction", "add"))
 			}
 			return y
 		}, "not the weighted sum"},
-		{"a bias for one of two places", func(b *mixture) *onnx.Value {
-			up, down, bias := make([]*onnx.Value, b.experts), make([]*onnx.Value, b.experts), b.weight(b.hidden)
+		{"a bias for one of two places", func(b *mixture) value {
+			up, down, bias := make([]value, b.experts), make([]value, b.experts), b.weight(b.hidden)
 			for e := range up {
 				up[e], down[e] = b.weight(b.hidden, b.inner), b.weight(b.inner, b.hidden)
 			}
-			slot := func(v *onnx.Value, j int) *onnx.Value {
+			slot := func(v value, j int) value {
 				return b.Op("Gather", v, []int64{int64(j)}, attr("axis", 1))
 			}
 			ids, scores := b.ids, b.scores
-			var y *onnx.Value
+			var y value
 			for j := range b.k {
 				b.ids, b.scores = slot(ids, j), slot(scores, j)
-				part := b.sum(func(e int) *onnx.Value {
+				part := b.sum(func(e int) value {
 					v := b.Op("MatMul", b.Op("Gelu", b.Op("MatMul", b.rows, up[e])), down[e])
 					if j == 0 {
 						v = b.Op("Add", v, bias)
@@ -224,9 +224,9 @@ func TestExpertsAbsent(t *testing.T) {
 			}
 			return y
 		}, "two biases"},
-		{"three products", func(b *mixture) *onnx.Value {
+		{"three products", func(b *mixture) value {
 			b.style.activation = "gelu"
-			return b.sum(func(e int) *onnx.Value {
+			return b.sum(func(e int) value {
 				return b.Op("Mul", b.linear(b.expert(b.rows), b.hidden, b.hidden), b.gate(e))
 			})
 		}, "more than two products"},
@@ -246,7 +246,7 @@ func TestExpertsAbsent(t *testing.T) {
 func TestCapacity(t *testing.T) {
 	for _, counted := range []bool{false, true} {
 		b := newMixture(7, 2)
-		y := b.sum(func(e int) *onnx.Value {
+		y := b.sum(func(e int) value {
 			gate := b.gate(e)
 			if counted {
 				place := b.Op("CumSum", b.Op("Cast", b.Op("Greater", gate, 0.0), attr("to", 7)), 0)
@@ -279,7 +279,7 @@ func TestPlaceInChoice(t *testing.T) {
 // Experts that return the token, as in LongCat, are not experts of the op.
 func TestExpertsThatReturnTheToken(t *testing.T) {
 	b := newMixture(7, 2)
-	m, why := b.read(t, b.sum(func(e int) *onnx.Value {
+	m, why := b.read(t, b.sum(func(e int) value {
 		if e == 4 {
 			return b.Op("Mul", b.rows, b.gate(e))
 		}
@@ -295,7 +295,7 @@ func TestExpertsThatReturnTheToken(t *testing.T) {
 func TestAbsentIsFinal(t *testing.T) {
 	b := newMixture(7, 2)
 	gateUp, down := b.weight(b.experts, b.hidden, 2*b.inner), b.weight(b.experts, b.inner, b.hidden)
-	y := b.sum(func(e int) *onnx.Value {
+	y := b.sum(func(e int) value {
 		if e == 4 {
 			return nil
 		}

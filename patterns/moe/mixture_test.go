@@ -14,8 +14,8 @@ type mixture struct {
 	r                    *rand.Rand
 	experts, k           int
 	hidden, inner        int
-	x, rows, ids, scores *onnx.Value // [batch, seq, hidden], [tokens, hidden], [tokens, k] twice
-	base                 func() *onnx.Value
+	x, rows, ids, scores value // [batch, seq, hidden], [tokens, hidden], [tokens, k] twice
+	base                 func() value
 	style                expertStyle
 	inBodies             bool // weights are Constant nodes of the graph that reads them
 }
@@ -37,14 +37,14 @@ func newMixture(experts, k int) *mixture {
 }
 
 // route makes the next experts read rows, and routes these.
-func (b *mixture) route(rows *onnx.Value) {
+func (b *mixture) route(rows value) {
 	b.rows = rows
 	chosen := b.Ops(2, "TopK", b.Op("Softmax", b.Op("MatMul", rows, b.weight(b.hidden, b.experts)), attr("axis", -1)),
 		[]int64{int64(b.k)})
 	b.scores, b.ids = b.Op("Div", chosen[0], b.Op("ReduceSum", chosen[0], []int64{-1})), chosen[1]
 }
 
-func (b *mixture) weight(dims ...int) *onnx.Value {
+func (b *mixture) weight(dims ...int) value {
 	long := make([]int64, len(dims))
 	for i, d := range dims {
 		long[i] = int64(d)
@@ -63,8 +63,8 @@ func (b *mixture) weight(dims ...int) *onnx.Value {
 func attr(name string, v int64) *onnx.Attribute { return onnx.IntAttr(name, v) }
 
 // linear multiplies rows with a new weight, in the style.
-func (b *mixture) linear(x *onnx.Value, in, out int) *onnx.Value {
-	var y *onnx.Value
+func (b *mixture) linear(x value, in, out int) value {
+	var y value
 	switch b.style.weights {
 	case "gemm":
 		if b.style.bias {
@@ -84,10 +84,10 @@ func (b *mixture) linear(x *onnx.Value, in, out int) *onnx.Value {
 	return y
 }
 
-func (b *mixture) silu(x *onnx.Value) *onnx.Value { return b.Op("Mul", x, b.Op("Sigmoid", x)) }
+func (b *mixture) silu(x value) value { return b.Op("Mul", x, b.Op("Sigmoid", x)) }
 
 // unit returns the nodes between the products; up is nil without a gate.
-func (b *mixture) unit(gate, up *onnx.Value) *onnx.Value {
+func (b *mixture) unit(gate, up value) value {
 	switch b.style.activation {
 	case "gelu":
 		return b.Op("Gelu", gate)
@@ -101,8 +101,8 @@ func (b *mixture) unit(gate, up *onnx.Value) *onnx.Value {
 }
 
 // halves splits a packed product.
-func (b *mixture) halves(h *onnx.Value) (gate, up *onnx.Value) {
-	cut := func(from, step int) *onnx.Value {
+func (b *mixture) halves(h value) (gate, up value) {
+	cut := func(from, step int) value {
 		return b.Op("Slice", h, []int64{int64(from)}, []int64{int64(from + (b.inner-1)*step + 1)}, []int64{-1},
 			[]int64{int64(step)})
 	}
@@ -116,8 +116,8 @@ func (b *mixture) halves(h *onnx.Value) (gate, up *onnx.Value) {
 }
 
 // expert sends rows through a new expert.
-func (b *mixture) expert(x *onnx.Value) *onnx.Value {
-	var a *onnx.Value
+func (b *mixture) expert(x value) value {
+	var a value
 	switch {
 	case b.style.activation == "gelu":
 		a = b.unit(b.linear(x, b.hidden, b.inner), nil)
@@ -131,14 +131,14 @@ func (b *mixture) expert(x *onnx.Value) *onnx.Value {
 }
 
 // gate returns the factor of expert e for every token, [tokens, 1].
-func (b *mixture) gate(e any) *onnx.Value {
+func (b *mixture) gate(e any) value {
 	hit := b.Op("Cast", b.Op("Equal", b.ids, e), attr("to", 1))
 	return b.Op("ReduceSum", b.Op("Mul", hit, b.scores), []int64{-1})
 }
 
 // sum adds the results of of for every expert.
-func (b *mixture) sum(of func(e int) *onnx.Value) *onnx.Value {
-	var y *onnx.Value
+func (b *mixture) sum(of func(e int) value) value {
+	var y value
 	for e := range b.experts {
 		if v := of(e); v == nil {
 		} else if y == nil {

@@ -26,13 +26,13 @@ func (b *mixture) regions() (list []*moe.Region, whys []string) {
 }
 
 // layer makes a mixture of rows and returns its result for each token, in the shape of rows.
-func (b *mixture) layer(rows *onnx.Value) *onnx.Value {
+func (b *mixture) layer(rows value) value {
 	b.route(rows)
 	return gathered{b: b}.all()
 }
 
 // share returns how often each expert was chosen, as a loss reads it.
-func (b *mixture) share() *onnx.Value {
+func (b *mixture) share() value {
 	values := b.Model.Graph.AddInitializer(onnx.NewFloat32s("values", []int64{2}, []float32{0, 1}))
 	return b.Op("ReduceMean", b.Op("OneHot", b.ids, b.experts, values), []int64{0, 1}, attr("keepdims", 0))
 }
@@ -40,22 +40,22 @@ func (b *mixture) share() *onnx.Value {
 func TestRegions(t *testing.T) {
 	tests := []struct {
 		name  string
-		build func(b *mixture) (x, y []*onnx.Value)
+		build func(b *mixture) (x, y []value)
 	}{
-		{"one layer", func(b *mixture) (x, y []*onnx.Value) {
+		{"one layer", func(b *mixture) (x, y []value) {
 			sum := gathered{b: b}.all()
 			b.Model.Graph.AddOutput(b.Op("Add", b.rows, sum))
-			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
+			return []value{b.rows}, []value{sum}
 		}},
-		{"an axis of one place", func(b *mixture) (x, y []*onnx.Value) {
+		{"an axis of one place", func(b *mixture) (x, y []value) {
 			s := gathered{b: b}
 			each := b.Op("Mul", s.linear(s.activated(s.rows()), b.inner, b.hidden), s.factors())
 			each = b.Op("Reshape", each, []int64{-1, int64(b.k), int64(b.hidden)})
 			sum := b.Op("Reshape", b.Op("ReduceSum", each, []int64{1}), []int64{-1, int64(b.hidden)})
 			b.Model.Graph.AddOutput(b.Op("Add", b.rows, sum))
-			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
+			return []value{b.rows}, []value{sum}
 		}},
-		{"three layers", func(b *mixture) (x, y []*onnx.Value) {
+		{"three layers", func(b *mixture) (x, y []value) {
 			h, sum := b.rows, gathered{b: b}.all()
 			for range 2 {
 				x, y = append(x, h), append(y, sum)
@@ -65,7 +65,7 @@ func TestRegions(t *testing.T) {
 			b.Model.Graph.AddOutput(b.Op("Add", h, sum))
 			return append(x, h), append(y, sum)
 		}},
-		{"three layers with losses", func(b *mixture) (x, y []*onnx.Value) {
+		{"three layers with losses", func(b *mixture) (x, y []value) {
 			h, sum, loss := b.rows, gathered{b: b}.all(), b.share()
 			for range 2 {
 				x, y = append(x, h), append(y, sum)
@@ -77,34 +77,34 @@ func TestRegions(t *testing.T) {
 			b.Model.Graph.AddOutput(loss)
 			return append(x, h), append(y, sum)
 		}},
-		{"the choice is given out", func(b *mixture) (x, y []*onnx.Value) {
+		{"the choice is given out", func(b *mixture) (x, y []value) {
 			sum := gathered{b: b}.all()
-			for _, v := range []*onnx.Value{b.Op("Add", b.rows, sum), b.ids, b.scores,
+			for _, v := range []value{b.Op("Add", b.rows, sum), b.ids, b.scores,
 				b.Op("Cast", b.ids, attr("to", 1))} {
 				b.Model.Graph.AddOutput(v)
 			}
-			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
+			return []value{b.rows}, []value{sum}
 		}},
-		{"a loss beside", func(b *mixture) (x, y []*onnx.Value) {
+		{"a loss beside", func(b *mixture) (x, y []value) {
 			share := b.share()
 			sum := gathered{b: b}.all()
 			b.Model.Graph.AddOutput(b.Op("Add", b.rows, sum))
 			b.Model.Graph.AddOutput(b.Op("ReduceSum", b.Op("Mul", share, share), attr("keepdims", 0)))
-			return []*onnx.Value{b.rows}, []*onnx.Value{sum}
+			return []value{b.rows}, []value{sum}
 		}},
-		{"a tensor of the shape alone", func(b *mixture) (x, y []*onnx.Value) {
+		{"a tensor of the shape alone", func(b *mixture) (x, y []value) {
 			sum := gathered{b: b}.all()
 			sum = b.Op("Add", b.Op("Expand", 0.0, b.Op("Shape", b.rows)), sum)
 			b.Model.Graph.AddOutput(b.Op("Add", b.rows, sum))
-			return []*onnx.Value{b.rows}, []*onnx.Value{sum.Producer.Inputs[1]}
+			return []value{b.rows}, []value{sum.Producer.Inputs[1]}
 		}},
-		{"back in the shape of the input", func(b *mixture) (x, y []*onnx.Value) {
+		{"back in the shape of the input", func(b *mixture) (x, y []value) {
 			s := gathered{b: b}
 			in := b.Op("Identity", b.x)
 			b.rows = b.Op("Reshape", in, []int64{-1, int64(b.hidden)})
 			y3 := b.Op("Reshape", s.all(), b.Op("Shape", in))
 			b.Model.Graph.AddOutput(b.Op("Add", in, y3))
-			return []*onnx.Value{b.rows}, []*onnx.Value{y3.Producer.Inputs[0]}
+			return []value{b.rows}, []value{y3.Producer.Inputs[0]}
 		}},
 	}
 	for _, test := range tests {

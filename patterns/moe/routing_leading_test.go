@@ -3,22 +3,21 @@ package moe_test
 import (
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 )
 
 // leadingForms take two of a longer list of chosen or sorted experts.
 var leadingForms = []struct {
 	name string
-	take func(b *mixture, v *onnx.Value, of int) *onnx.Value
+	take func(b *mixture, v value, of int) value
 }{
-	{"sliced", func(b *mixture, v *onnx.Value, _ int) *onnx.Value {
+	{"sliced", func(b *mixture, v value, _ int) value {
 		return b.Op("Slice", v, []int64{0}, []int64{2}, []int64{1})
 	}},
-	{"split", func(b *mixture, v *onnx.Value, of int) *onnx.Value {
+	{"split", func(b *mixture, v value, of int) value {
 		return b.Ops(2, "Split", v, []int64{2, int64(of - 2)}, attr("axis", -1))[0]
 	}},
-	{"the last", func(b *mixture, v *onnx.Value, of int) *onnx.Value {
+	{"the last", func(b *mixture, v value, of int) value {
 		return b.Op("Slice", v, []int64{int64(of - 2)}, []int64{int64(of)}, []int64{1})
 	}},
 }

@@ -56,7 +56,7 @@ func TestThresholds(t *testing.T) {
 		kept := b.Op("Where", b.Op("Less", all, last), 0.0, all)
 		y := b.Op("Div", kept, b.Op("ReduceSum", kept, []int64{-1}))
 		if wrong {
-			y = b.sum(func(e int) *onnx.Value { return b.Op("Mul", b.column(y, e), b.expert(b.rows)) })
+			y = b.sum(func(e int) value { return b.Op("Mul", b.column(y, e), b.expert(b.rows)) })
 		}
 		b.Model.Graph.AddOutput(y)
 		_, notes := patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
@@ -75,7 +75,7 @@ func TestWeightsWithOthers(t *testing.T) {
 	for _, others := range []int{1, 2} {
 		b := newMixture(7, 2)
 		logits := b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts+others))
-		part := func(v *onnx.Value, from, to int) *onnx.Value {
+		part := func(v value, from, to int) value {
 			return b.Op("Slice", v, []int64{int64(from)}, []int64{int64(to)}, []int64{-1})
 		}
 		routed := part(b.Op("Sigmoid", logits), 0, b.experts)

@@ -11,15 +11,15 @@ import (
 )
 
 // inTurn chooses one expert, and then the best of the others, by other logits if there are any.
-func (b *mixture) inTurn(keepdims int64, other *onnx.Value) {
+func (b *mixture) inTurn(keepdims int64, other value) {
 	first := b.scores.Producer.Input(0).Producer.Input(0) // the probabilities
-	column := func(v *onnx.Value) *onnx.Value {
+	column := func(v value) value {
 		if keepdims == 1 {
 			return v
 		}
 		return b.Op("Unsqueeze", v, []int64{-1})
 	}
-	choose := func(p *onnx.Value) *onnx.Value {
+	choose := func(p value) value {
 		return b.Op("ArgMax", p, attr("axis", -1), attr("keepdims", keepdims))
 	}
 	numbers := make([]int64, b.experts)
@@ -32,7 +32,7 @@ func (b *mixture) inTurn(keepdims int64, other *onnx.Value) {
 		second = b.Op("Softmax", other, attr("axis", -1))
 	}
 	j := choose(b.Op("Where", b.Op("Equal", column(i), numbers), -1.0, second))
-	score := func(p, at *onnx.Value) *onnx.Value { return b.Op("GatherElements", p, column(at), attr("axis", 1)) }
+	score := func(p, at value) value { return b.Op("GatherElements", p, column(at), attr("axis", 1)) }
 	scores := b.Op("Concat", score(first, i), score(second, j), attr("axis", 1))
 	b.ids, b.scores = b.Op("Concat", column(i), column(j), attr("axis", 1)),
 		b.Op("Div", scores, b.Op("ReduceSum", scores, []int64{-1}))
@@ -42,7 +42,7 @@ func TestChosenInTurn(t *testing.T) {
 	for _, keepdims := range []int64{0, 1} {
 		for _, other := range []bool{false, true} {
 			b := newMixture(7, 2)
-			var logits *onnx.Value
+			var logits value
 			if other {
 				logits = b.Op("MatMul", b.rows, b.weight(b.hidden, b.experts))
 			}
@@ -62,7 +62,7 @@ func TestChosenInTurn(t *testing.T) {
 func TestRowsOfTable(t *testing.T) {
 	b := newMixture(7, 2)
 	s := gathered{b: b}
-	linear := func(x *onnx.Value, in, out int) *onnx.Value {
+	linear := func(x value, in, out int) value {
 		row := b.Op("Gather", b.weight(b.experts, out*in), s.flat())
 		return s.multiply(x, b.Op("Reshape", row, []int64{-1, int64(out), int64(in)}))
 	}
