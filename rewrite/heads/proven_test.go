@@ -77,6 +77,9 @@ func TestHeadsThatStay(t *testing.T) {
 		if err != nil || unproven != nil || (m.Graph.Text() == before) == c.moves {
 			t.Errorf("%s: %v, %q:\n%s", name, err, unproven, m.Graph.Text())
 		}
+		if len(m.Functions) != 2 { // one for each op: attention's other layout is not called any more
+			t.Errorf("%s: %d definitions", name, len(m.Functions))
+		}
 		if typ, _ := n.Outputs[0].Type(); c.moves && (typ.Dims[1].Param != "tokens" || typ.Dims[2].Value != 2) {
 			t.Errorf("%s: the rotated rows are declared %s", name, typ)
 		}
