@@ -99,6 +99,7 @@ func TestLargeModel(t *testing.T) {
 		t.Skip("makes a file of 504 MB (sparse)")
 	}
 	path := largeModel(t)
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	debug.FreeOSMemory()
 	before := rssAnon()
 	start := cputime.Used()

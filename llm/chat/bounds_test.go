@@ -13,6 +13,7 @@ import (
 func TestRenderedBytes(t *testing.T) {
 	defer func(work int) { maxWork = work }(maxWork)
 	maxWork = 5_000_000
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	const many, end = "{% for i in range(99999) %}", "{% endfor %}"
 	const big = "{% set ns = namespace(s='abcdefgh', l=[]) %}{% for i in range(17) %}{% set ns.s = ns.s + ns.s %}" + end
 	long := func(body string) string { return big + many + body + end }

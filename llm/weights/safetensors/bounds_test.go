@@ -62,6 +62,7 @@ func TestLargeHeaders(t *testing.T) {
 
 // peakDuring returns the peak heap memory while f runs.
 func peakDuring(f func()) (most uint64) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	done, ended := make(chan bool), make(chan bool)
 	go func() {
 		sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
