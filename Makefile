@@ -96,9 +96,10 @@ clean: ## remove what was built; the Python environments stay
 distclean: ## remove build/ with everything in it
 	rm -rf $(BUILD)
 
+# GOGC=400 is for the compiler: an eighth less time for a third more memory.
 $(BIN): $(GO_FILES) $(if $(TAGS),FORCE)
 	@mkdir -p $(BUILD)
-	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "-X main.version=$(VERSION)" -o $@ ./cmd/mojo-patch
+	GOGC=400 $(GO) build -trimpath -tags "$(TAGS)" -ldflags "-X main.version=$(VERSION)" -o $@ ./cmd/mojo-patch
 
 $(LIBRARY): $(KERNELS)
 	@cp -f $< $@.tmp && mv -f $@.tmp $@

@@ -15,7 +15,8 @@ func TestReliability(t *testing.T) {
 	}
 	b := &bench{tool: filepath.Join(t.TempDir(), "mojo-patch"), models: filepath.Join("..", "..", "models"), kills: 8,
 		seed: 1, dir: t.TempDir()}
-	if out, err := exec.Command("go", "build", "-o", b.tool, "../../cmd/mojo-patch").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-ldflags=-w", "-o", b.tool, "../../cmd/mojo-patch")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, p := range parts {

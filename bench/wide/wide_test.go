@@ -31,7 +31,8 @@ func TestNarrow(t *testing.T) {
 	t.Setenv(ort.LibraryVariable, orttest.Library(t))
 	t.Setenv(fused.LibraryVariable, orttest.Kernels(t))
 	b := &bench{tool: filepath.Join(t.TempDir(), "mojo-patch"), dir: t.TempDir(), widened: true}
-	if out, err := exec.Command("go", "build", "-o", b.tool, "../../cmd/mojo-patch").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-ldflags=-w", "-o", b.tool, "../../cmd/mojo-patch")
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, w := range []wide{
