@@ -15,14 +15,16 @@ import (
 // maxWide bounds the nodes before a state and between it and its row.
 const maxWide = 48
 
-// wide is one token of Mamba-2 as transformers writes it: the state is [batch, heads, value, key], and its factor is
-// computed for every element of it, from a gate of each head.
+// wide is one token of Mamba as transformers writes it: the state is [batch, heads, value, key], and its factor is
+// computed for every element of it, from a gate of each head. Mamba-1 has heads of one channel without an axis for it:
+// [batch, heads, key].
 type wide struct {
 	*span
 	add              *onnx.Node
 	state, next, row *onnx.Value
 	log              *onnx.Value // the logarithm of the factor, as large as the state
 	heads, val, key  int
+	channels         int         // decays of each head
 	gate, shared     *onnx.Value // a number of each head; the same for each channel of the values
 	q, k, x          part
 	narrow           []*onnx.Value // operands that are smaller than a state
@@ -36,7 +38,7 @@ type part struct {
 	heads int
 }
 
-// WideSteps finds decode steps of Mamba-2 whose factors are as large as the state.
+// WideSteps finds decode steps of Mamba whose factors are as large as the state.
 func WideSteps(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Miss) {
 	for _, n := range g.Graph.Nodes {
 		if !n.Is("Add") || others.Have(n) {
@@ -65,31 +67,48 @@ func WideSteps(g *match.View, others site.Others) (sites []*site.Site, _ []*matc
 // begins reads the state and its factor.
 func (w *wide) begins(decayed *onnx.Value) bool {
 	w.next = w.add.OutputValue(0)
+	decayed = w.uncast(decayed)
 	if decayed == nil || w.next == nil || decayed.Producer == nil || !decayed.Producer.Is("Mul") {
 		return false
 	}
 	shape, ok := w.shapeIn(w.next, 0)
-	if !ok || len(shape) != 4 || w.g.Facts.DataType(w.next) != onnx.Float {
+	if !ok || len(shape) != 3 && len(shape) != 4 || w.g.Facts.DataType(w.next) != onnx.Float {
 		return false
 	}
-	w.sequences, w.heads, w.val, w.key = shape[0], shape[1], shape[2], shape[3]
-	for axis := 1; axis < 4; axis++ {
+	for axis := 1; axis < len(shape); axis++ {
 		if _, ok := w.g.Facts.Dim(w.next, axis); !ok {
 			return false
 		}
 	}
+	w.sequences, w.heads, w.val, w.key = shape[0], shape[1], 1, shape[len(shape)-1]
+	if len(shape) == 4 {
+		w.val = shape[2]
+	}
 	for i := range 2 {
-		state, factor := decayed.Producer.Input(i), decayed.Producer.Input(1-i)
+		state, factor := decayed.Producer.Input(i), w.uncast(decayed.Producer.Input(1-i))
 		if state == nil || factor == nil || factor.Producer == nil || !factor.Producer.Is("Exp") ||
 			!w.g.Facts.SameShape(state, w.next) {
 			continue
 		}
 		if log := factor.Producer.Input(0); log != nil && w.g.Facts.SameShape(log, w.next) && w.g.IsData(log) {
 			w.state, w.log = state, log
+			for r := w.g.Readers(w.next); len(r) == 1 && !w.next.IsOutput() && w.uncast(r[0].OutputValue(0)) ==
+				w.uncast(w.next); r = w.g.Readers(w.next) {
+				w.next = r[0].OutputValue(0)
+			}
 			return min(w.heads, w.val, w.key) > 0
 		}
 	}
 	return false
+}
+
+// uncast follows a value back through casts to its own type.
+func (w *wide) uncast(v *onnx.Value) *onnx.Value {
+	for v != nil && v.Producer != nil && v.Producer.Is("Cast") && v.Producer.Input(0) != nil &&
+		w.g.Facts.DataType(v.Producer.Input(0)) == w.g.Facts.DataType(v) {
+		v = v.Producer.Input(0)
+	}
+	return v
 }
 
 // elements returns the number of elements of a value for each sequence, or 0.
@@ -130,10 +149,12 @@ func (w *wide) operate() bool {
 func (w *wide) back(v *onnx.Value) bool {
 	n := v.Producer
 	switch {
-	case v == w.state || v.Constant() != nil || !w.g.IsData(v) || slices.Contains(w.narrow, v):
+	case v == w.state || v.Constant() != nil || !w.g.IsData(v):
 		return true
 	case !w.from[v] && w.elements(v) < w.heads*w.val*w.key:
-		w.narrow = append(w.narrow, v)
+		if v = w.viewed(v); !slices.Contains(w.narrow, v) {
+			w.narrow = append(w.narrow, v)
+		}
 		return true
 	case n == nil || n.Graph != w.g.Graph || w.others.Have(n) || len(w.made) > maxWide || len(n.Subgraphs()) > 0:
 		return false
@@ -149,28 +170,45 @@ func (w *wide) back(v *onnx.Value) bool {
 	return true
 }
 
+// views reports whether a node returns the elements of its input in their order.
+func (w *wide) views(n *onnx.Node) bool {
+	if n.Is("Cast") {
+		return w.uncast(n.OutputValue(0)) != n.OutputValue(0)
+	}
+	return slices.Contains([]string{"Unsqueeze", "Squeeze", "Reshape", "Identity"}, n.OpType) && n.Input(0) != nil &&
+		w.elements(n.Input(0)) > 0 && w.elements(n.Input(0)) == w.elements(n.OutputValue(0))
+}
+
+// viewed follows a value back through views.
+func (w *wide) viewed(v *onnx.Value) *onnx.Value {
+	for n := v.Producer; n != nil && n.Graph == w.g.Graph && !w.others.Have(n) && w.views(n); n = v.Producer {
+		v = n.Input(0)
+	}
+	return v
+}
+
 // base follows an operand through views, and through an Expand that repeats heads for all that share them.
 func (w *wide) base(v *onnx.Value, width int) part {
-	heads := w.heads
 	for range maxSteps {
 		n := v.Producer
 		if n == nil || n.Graph != w.g.Graph || n.Input(0) == nil || w.others.Have(n) {
 			break
 		}
-		from := w.elements(n.Input(0))
-		switch {
-		case from == 0:
-			return part{v, heads}
-		case slices.Contains([]string{"Unsqueeze", "Squeeze", "Reshape", "Identity"}, n.OpType) &&
-			from == w.elements(v):
-		case n.Is("Expand") && from < w.elements(v) && from%width == 0 && w.heads%(from/width) == 0:
-			heads = from / width
+		switch from := w.elements(n.Input(0)); {
+		case w.views(n):
+		case n.Is("Expand") && from < w.elements(v) && w.divides(n.Input(0), width):
 		default:
-			return part{v, heads}
+			return part{v, w.elements(v) / width}
 		}
 		v = n.Input(0)
 	}
-	return part{v, heads}
+	return part{v, w.elements(v) / width}
+}
+
+// divides reports whether a value is rows of a width for a number of heads that all heads can share.
+func (w *wide) divides(v *onnx.Value, width int) bool {
+	n := w.elements(v)
+	return n > 0 && n%width == 0 && w.heads%(n/width) == 0
 }
 
 // assign searches for the gate, the values, the key and the query.
@@ -178,7 +216,7 @@ func (w *wide) assign() bool {
 	var rest []*onnx.Value
 	for _, v := range w.narrow {
 		for _, u := range w.before(v) {
-			if w.gate == nil && w.elements(v) == w.heads*w.val && w.elements(u) == w.heads {
+			if w.gate == nil && w.elements(v) == w.heads*w.val && w.elements(u) == w.heads && w.inLog(v) {
 				w.gate, w.shared = u, v
 			}
 		}
@@ -191,11 +229,25 @@ func (w *wide) assign() bool {
 	}
 	for _, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		x, k, q := rest[order[0]], rest[order[1]], rest[order[2]]
-		if w.elements(x) != w.heads*w.val || w.elements(k) != w.heads*w.key || w.elements(q) != w.heads*w.key {
+		if w.elements(x) != w.heads*w.val || !w.divides(k, w.key) || !w.divides(q, w.key) {
 			continue
 		}
 		if w.x, w.k, w.q = w.base(x, w.val), w.base(k, w.key), w.base(q, w.key); w.x.heads == w.heads && w.computes() {
 			return true
+		}
+	}
+	return false
+}
+
+// inLog reports whether the logarithm of the factor is computed from a value.
+func (w *wide) inLog(v *onnx.Value) bool {
+	open := []*onnx.Value{w.log}
+	for at := 0; at < len(open) && at < maxWide; at++ {
+		if open[at] == v {
+			return true
+		}
+		if n := open[at].Producer; n != nil {
+			open = append(open, w.operands(n)...)
 		}
 	}
 	return false
@@ -220,13 +272,11 @@ func (w *wide) computes() bool {
 	row := func(list []float64) *reference.Tensor {
 		return reference.NewFloats(onnx.Float, []int{w.sequences, 1, len(list) / w.sequences}, list)
 	}
-	values, decay := slices.Clone(given[w.x.Value].F), make([]float64, w.sequences*w.heads)
+	values := slices.Clone(given[w.x.Value].F)
 	for i := range values {
 		values[i] *= got[3].F[i]
 	}
-	for i := range decay {
-		decay[i] = got[2].F[i*w.val*w.key]
-	}
+	decay := w.decays(got[2].F)
 	inputs := make([]*reference.Tensor, fused.LinearAttentionDecay+1)
 	inputs[fused.LinearAttentionQ], inputs[fused.LinearAttentionK] = row(given[w.q.Value].F), row(given[w.k.Value].F)
 	inputs[fused.LinearAttentionV], inputs[fused.LinearAttentionDecay] = row(values), row(decay)
@@ -234,6 +284,22 @@ func (w *wide) computes() bool {
 		[]int{w.sequences, w.heads, w.key, w.val}, turned(given[w.state].F, w.val, w.key))
 	want, err := probe.Fused(w.op(), w.budget.SpendOrFail, inputs...)
 	return err == nil && near(got[0].F, want[0].F) && near(turned(got[1].F, w.val, w.key), want[1].F)
+}
+
+// decays returns the decay of each head, or of each channel of its keys if these differ.
+func (w *wide) decays(logs []float64) (list []float64) {
+	w.channels = 1
+	for i, x := range logs {
+		if x != logs[i-i%w.key] {
+			w.channels = w.key
+		}
+	}
+	for i, x := range logs {
+		if i/w.key%w.val == 0 && i%w.key < w.channels {
+			list = append(list, x)
+		}
+	}
+	return list
 }
 
 func (w *wide) op() fused.LinearAttention {

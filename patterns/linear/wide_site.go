@@ -31,8 +31,9 @@ func (w *wide) site() *site.Site {
 	gate := shared.With("Reshape", "gate", "gate_shape", -1, int64(w.heads), 1)
 	v := x.Then("Mul", "v_by_head", []*site.Operand{gate})
 	inputs[fused.LinearAttentionV] = v.With("Reshape", "v", "v_shape", -1, 1, int64(w.heads*w.val))
-	inputs[fused.LinearAttentionPast] = made.Input(fused.NoRole, "past", w.state).Transpose("past_turned", 0, 1, 3, 2)
-	inputs[fused.LinearAttentionDecay] = log.With("Reshape", "decay", "decay_shape", -1, 1, int64(w.heads))
+	inputs[fused.LinearAttentionPast] = w.turned(made.Input(fused.NoRole, "past", w.state), "past_turned",
+		int64(w.heads), int64(w.key), 1)
+	inputs[fused.LinearAttentionDecay] = log.With("Reshape", "decay", "decay_shape", -1, 1, int64(w.heads*w.channels))
 	out := made.Compute(w.op(), fused.Lookup(made.Op).OutputNames(), inputs...)
 	shape, _ := w.shapeIn(w.row, 0)
 	dims := []int64{-1}
@@ -44,8 +45,16 @@ func (w *wide) site() *site.Site {
 		dims = append(dims, d)
 	}
 	made.Output(w.row, out[0].With("Reshape", "row", "row_shape", dims...))
-	made.Output(w.next, out[1].Transpose("present_turned", 0, 1, 3, 2))
+	made.Output(w.next, w.turned(out[1], "present_turned", int64(w.heads), int64(w.key)))
 	return made
+}
+
+// turned exchanges the channels of keys and values of a state. A state without an axis for values gets other sizes.
+func (w *wide) turned(state *site.Operand, name string, sizes ...int64) *site.Operand {
+	if rank, _ := w.g.Facts.Rank(w.next); rank == 4 {
+		return state.Transpose(name, 0, 1, 3, 2)
+	}
+	return state.With("Reshape", name, name+"_shape", append([]int64{-1}, sizes...)...)
 }
 
 // everywhere lists the ops that compute each element from those in the same place.

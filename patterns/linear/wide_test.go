@@ -20,7 +20,7 @@ func TestWideSteps(t *testing.T) {
 	}{
 		"a step":                         {func(h, _, _ int) float32 { return -1 - float32(h) }, 1, false, true},
 		"equal heads":                    {func(_, _, _ int) float32 { return -2 }, 1, false, true},
-		"a rate of each channel of keys": {func(_, _, n int) float32 { return -1 - float32(n) }, 1, false, false},
+		"a rate of each channel of keys": {func(h, _, n int) float32 { return -1 - float32(h+n) }, 1, false, true},
 		"a rate of each channel":         {func(_, p, _ int) float32 { return -1 - float32(p) }, 1, false, false},
 		"a gate of each channel":         {func(h, _, _ int) float32 { return -1 - float32(h) }, val, false, false},
 		"a decay after the update":       {func(h, _, _ int) float32 { return -1 - float32(h) }, 1, true, false},
@@ -55,6 +55,56 @@ func TestWideSteps(t *testing.T) {
 			matches, _ := patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
 			found := len(matches) == 1 && matches[0].Op == "LinearAttention"
 			if found != c.found || len(matches) > 1 {
+				t.Errorf("found %v, want %v: %v", found, c.found, matches)
+			}
+		})
+	}
+}
+
+// TestSelectiveSteps builds a step of Mamba-1: four channels, each with a state of 3 numbers that have their own rates.
+func TestSelectiveSteps(t *testing.T) {
+	const heads, key = 4, 3
+	for name, c := range map[string]struct {
+		cast  bool // every value, to the type that it has
+		write func(b *onnxtest.Builder, state, factor, update *onnx.Value) *onnx.Value
+		found bool
+	}{
+		"a step": {false, func(b *onnxtest.Builder, state, factor, update *onnx.Value) *onnx.Value {
+			return b.Op("Add", b.Op("Mul", state, factor), update)
+		}, true},
+		"a step of TorchScript": {true, func(b *onnxtest.Builder, state, factor, update *onnx.Value) *onnx.Value {
+			return b.Op("Add", b.Op("Mul", factor, state), update)
+		}, true},
+		"a decay after the update": {false, func(b *onnxtest.Builder, state, factor, update *onnx.Value) *onnx.Value {
+			return b.Op("Mul", b.Op("Add", state, update), factor)
+		}, false},
+		"an update with another factor": {false, func(b *onnxtest.Builder, state, f, update *onnx.Value) *onnx.Value {
+			return b.Op("Add", b.Op("Mul", state, f), b.Op("Mul", update, f))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := onnxtest.New(18)
+			cast := func(v *onnx.Value) *onnx.Value {
+				if c.cast {
+					v = b.Op("Cast", v, onnx.IntAttr("to", int64(onnx.Float)))
+				}
+				return v
+			}
+			at := func(v *onnx.Value, axis int64) *onnx.Value { return cast(b.Op("Unsqueeze", cast(v), b.Ints(axis))) }
+			x, k := b.Input("x", onnx.Float, "b", heads), b.Input("k", onnx.Float, "b", key)
+			dt := b.Op("Softplus", b.Input("dt", onnx.Float, "b", heads))
+			var rates []float32
+			for i := range heads * key {
+				rates = append(rates, -1-float32(i))
+			}
+			factor := cast(b.Op("Exp", b.Op("Mul", at(dt, 2), b.Floats([]int64{heads, key}, rates...))))
+			update := b.Op("Mul", b.Op("Mul", at(dt, 2), at(k, 1)), at(x, 2))
+			next := cast(c.write(b, b.Input("state", onnx.Float, "b", heads, key), factor, update))
+			row := b.Op("MatMul", cast(next), at(b.Input("q", onnx.Float, "b", key), 2))
+			b.Output(b.Op("Add", b.Op("Squeeze", row, b.Ints(2)), b.Op("Mul", x, 2.0)))
+			b.Output(cast(next))
+			matches, _ := patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
+			if found := len(matches) == 1 && matches[0].Op == "LinearAttention"; found != c.found {
 				t.Errorf("found %v, want %v: %v", found, c.found, matches)
 			}
 		})
