@@ -30,7 +30,7 @@ var linearFamilyOfStates = &op.Family{Name: "linear_attention",
 var Op = &op.Op{
 	Name: "LinearAttention",
 	Summary: "Linear attention: the past of each head is a matrix that decays, absorbs each token's key and value, " +
-		"and is read by its query. Gated delta nets, Mamba-2 and lightning attention are special cases.",
+		"and is read by its query. Gated delta nets, Mamba and lightning attention are special cases.",
 	Formula: []string{
 		"q, k, v, decay and beta are split into heads; the state S has v_heads of [Dk, Dv] and begins as past or 0",
 		"head h of S takes the keys of head floor(h * k_heads / v_heads); Y has H = max(q_heads, v_heads) " +
@@ -64,7 +64,8 @@ var Op = &op.Op{
 	Source: "LinearAttention of opset 27. Without decay and beta its rule is linear, with decay gated, with beta " +
 		"delta, with both gated_delta: Katharopoulos et al. (2020), Yang et al., Gated Delta Networks (2024). " +
 		"Mamba-2 (Dao and Gu, 2024): q is C and k is B, of as many heads as there are groups, v is dt * x, decay is " +
-		"dt * A, scale is 1; D * x is added after the op",
+		"dt * A, scale is 1; D * x is added after the op. Mamba-1 (Gu and Dao, 2023) has a head of one value for " +
+		"each channel, with q_heads = k_heads = 1 and a decay for each number of its state",
 	Let: map[string]op.Shape{"Dk": "Q/q_heads", "Dv": "V/v_heads"},
 	Where: []op.Relation{
 		{Text: "q_heads divides Q", Doc: "a width of q divisible by q_heads"},
@@ -107,8 +108,8 @@ type linearAttentionForm struct {
 	decay, beta             int64 // -1: not given; beta is its number of heads
 }
 
-// linearAttentionForms covers each rule, one token and several, heads that share keys or queries, and columns that do
-// not fill a vector. With beta and keys that are not normalized, the state grows with the tokens.
+// linearAttentionForms covers each rule, one token and several, heads that share keys or queries, columns that do not
+// fill a vector, and one column. With beta and keys that are not normalized, the state grows with the tokens.
 var linearAttentionForms = []linearAttentionForm{
 	{q: 2, k: 2, v: 2, batch: 2, tokens: 5, key: 7, val: 9, decay: -1, beta: -1},
 	{q: 2, k: 1, v: 4, batch: 2, tokens: 1, key: 16, val: 33, past: true, decay: 1, beta: -1},
@@ -120,6 +121,10 @@ var linearAttentionForms = []linearAttentionForm{
 		beta: 2},
 	{q: 4, k: 2, v: 4, norm: true, batch: 2, tokens: 0, key: 4, val: 5, past: true, decay: 1, beta: 4},
 	{q: 2, k: 2, v: 2, batch: 1, tokens: 2, key: 5, val: 6, decay: -1, beta: 2},
+	{q: 2, k: 1, v: 4, batch: 2, tokens: 1, key: 16, val: 1, past: true, perChannel: true, decay: 1, beta: -1},
+	{q: 4, k: 1, v: 2, batch: 2, tokens: 9, key: 19, val: 1, decay: 1, beta: -1},
+	{q: 2, k: 2, v: 2, norm: true, batch: 2, tokens: 6, key: 21, val: 1, past: true, perChannel: true, decay: 1,
+		beta: 2},
 }
 
 func linearAttentionExamples(s op.Site) [][][]int64 {

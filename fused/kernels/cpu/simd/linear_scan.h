@@ -211,9 +211,51 @@ void ScanColumns(const LinearScanArgs& args, size_t begin, size_t end) {
   if (begin < end) ScanStrip<T, 1, kBeta>(args, begin, Part{end - begin}, end - begin);
 }
 
+// ScanColumn takes a state of one column, as in Mamba-1, through all tokens. Its vectors lie along the keys.
+template <class T>
+void ScanColumn(const LinearScanArgs& args) {
+  const float* from = args.past;
+  for (size_t i = 0; from == nullptr && i < args.depth; ++i) args.room[i] = 0;
+  if (from == nullptr) from = args.room;
+  for (size_t t = 0; t < args.tokens; ++t) {
+    const float* const k = args.k + t * args.k_step;
+    const float* const q = args.q + t * args.q_step;
+    const float* const factors = args.factors + t * args.factors_step;
+    const auto decayed = [&](auto lanes, size_t i) MOJO_LAMBDA {
+      return Load(lanes, from + i) * (args.by_channel ? Load(lanes, factors + i) : Set(*factors));
+    };
+    F32 update = Set(Load(Part{1}, static_cast<const T*>(args.v) + t * args.v_step)[0]);
+    if (args.beta != nullptr) {
+      F32 found{};
+      ForEachVector(args.depth, [&](auto lanes, size_t i)
+                                    MOJO_LAMBDA { found = Fma(Load(lanes, k + i), decayed(lanes, i), found); });
+      update = (update - Sum(found)) * args.beta[t * args.beta_step];
+    }
+    float* const to = t + 1 == args.tokens && args.present != nullptr ? args.present : args.room;
+    F32 sums{};
+    ForEachVector(args.depth, [&](auto lanes, size_t i) MOJO_LAMBDA {
+      const F32 state = Fma(Load(lanes, k + i), update, decayed(lanes, i));
+      sums = Fma(Load(lanes, q + i), state, sums);
+      Store(lanes, to + i, state);
+    });
+    from = to;
+    T* const y = static_cast<T*>(args.y) + t * args.y_step;
+    Store(Part{1}, y, Set(Sum(sums) * args.scale));
+    for (size_t head = 1; head < args.queries; ++head) {
+      F32 other{};
+      ForEachVector(args.depth, [&](auto lanes, size_t i) MOJO_LAMBDA {
+        other = Fma(Load(lanes, q + head * args.depth + i), Load(lanes, to + i), other);
+      });
+      Store(Part{1}, y + head, Set(Sum(other) * args.scale));
+    }
+  }
+}
+
 template <class T>
 void LinearScan(const LinearScanArgs& args, size_t begin, size_t end) {
-  if (args.beta == nullptr) {
+  if (args.columns == 1) {
+    if (begin < end) ScanColumn<T>(args);
+  } else if (args.beta == nullptr) {
     ScanColumns<T, false>(args, begin, end);
   } else {
     ScanColumns<T, true>(args, begin, end);
