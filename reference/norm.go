@@ -23,6 +23,7 @@ var normOps = map[string]opDef{
 	"com.microsoft:SimplifiedLayerNormalization":     arith(2, opSimplifiedLayerNorm),
 	"com.microsoft:SkipSimplifiedLayerNormalization": arith(3, opSkipSimplifiedLayerNorm),
 	"com.microsoft:SkipLayerNormalization":           arith(3, opSkipLayerNorm),
+	"com.microsoft:GatedRMSNorm":                     arith(3, opGatedRMSNorm),
 }
 
 // opSoftmax is Softmax, LogSoftmax and Hardmax: along one axis from opset 13 on, before that over all dimensions from
@@ -197,6 +198,25 @@ func opSimplifiedLayerNorm(c *call) []*Tensor {
 	stat := newFloats(onnx.Float, stats)
 	copy(stat.F, inv)
 	return []*Tensor{c.affine(x, y, c.floats(1), nil), stat}
+}
+
+// opGatedRMSNorm divides runs as long as the scale by their root mean square, and rounds once, behind the gate.
+func opGatedRMSNorm(c *call) []*Tensor {
+	x, scale, gate := c.floats(0), c.floats(1), c.floats(2)
+	n := scale.Len()
+	if x.Rank() == 0 || n == 0 || x.Shape[x.Rank()-1]%n != 0 || !slices.Equal(x.Shape, gate.Shape) {
+		fail("a scale of %d and a gate of %v do not fit an input of %v", n, gate.Shape, x.Shape)
+	}
+	silu := c.str("activation", "silu") != "sigmoid"
+	y, _ := c.rmsNormalize(x.F, n, c.float("epsilon", 1e-5), onnx.Float)
+	for i, z := range gate.F {
+		factor := 1 / (1 + math.Exp(-z))
+		if silu {
+			factor *= z
+		}
+		y[i] *= scale.F[i%n] * factor
+	}
+	return one(NewFloats(x.DataType, x.Shape, y))
 }
 
 // skipSum is the sum of the first two inputs, and of input bias if it is given.

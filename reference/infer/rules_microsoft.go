@@ -8,7 +8,8 @@ import (
 
 // microsoftRules: ops of onnxruntime (docs/ContribOperators.md) in language models.
 var microsoftRules = merge(
-	each(unary, "Gelu", "FastGelu", "QuickGelu", "BiasGelu", "RotaryEmbedding", "MoE", "QMoE", "GemmaRotaryEmbedding"),
+	each(unary, "Gelu", "FastGelu", "QuickGelu", "BiasGelu", "RotaryEmbedding", "MoE", "QMoE", "GemmaRotaryEmbedding",
+		"GatedRMSNorm"),
 	each(skipNormalization, "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
 	map[string]rule{
 		"SimplifiedLayerNormalization": rmsNormalization,

@@ -24,7 +24,7 @@ func (c *Site) Lower(t *target.Target, products *target.Products, facts *infer.F
 	if !t.OnCPU {
 		return emits, nil
 	}
-	if err := target.Lacks(c.Match.Replacement.Nodes, c.Facts, c.Nodes(), facts); err != nil {
+	if err := t.Lacks(c.Match.Replacement.Nodes, c.Facts, c.Nodes(), facts); err != nil {
 		return nil, reason.New(reason.Target, nil, "target %s: %w", t.Name, err).With("target", t.Name)
 	}
 	return emits, nil

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -29,6 +30,60 @@ func convSite(activation string, t onnx.DataType, kept int64) site {
 		s.types, s.dims = s.types[:3], s.dims[:3]
 	}
 	return s
+}
+
+// gatedSite is a GatedRMSNorm of rows of 8 channels.
+func gatedSite(attrs fused.GatedRMSNorm, t onnx.DataType) site {
+	attrs.Epsilon, attrs.Groups = 1e-3, max(attrs.Groups, 1)
+	return site{op: attrs.OpType(), attrs: attrs.Attributes(), types: []onnx.DataType{t, t, t},
+		dims: [][]int64{{2, -1, 8}, {2, -1, 8}, {8}}, run: [][]int{{2, 3, 8}, {2, 3, 8}, {8}}}
+}
+
+// TestGatedRMSNorm: onnxruntime has GatedRMSNorm from 1.30 on, and only with the gate behind the norm.
+func TestGatedRMSNorm(t *testing.T) {
+	const norm = "SimplifiedLayerNormalization"
+	of := func(name string) *Target {
+		to, err := Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return to
+	}
+	after, first := fused.GatedRMSNorm{}, fused.GatedRMSNorm{GateFirst: true}
+	for _, c := range []struct {
+		name string
+		to   *Target
+		site site
+		ops  string
+	}{
+		{"any version", ort, gatedSite(after, f32), "com.microsoft.QuickGelu " + norm + " Mul"},
+		{"any version, the gate first", ort, gatedSite(first, f32), "com.microsoft.QuickGelu Mul " + norm},
+		{"1.29", of("ort@1.29"), gatedSite(after, f32), "com.microsoft.QuickGelu " + norm + " Mul"},
+		{"1.30", of("ort@1.30"), gatedSite(after, f32), "com.microsoft.GatedRMSNorm"},
+		{"1.30 in float16", of("ort@1.30"), gatedSite(after, f16), "com.microsoft.GatedRMSNorm"},
+		{"1.30, the gate first", of("ort@1.30"), gatedSite(first, f32), "com.microsoft.QuickGelu Mul " + norm},
+		{"1.30, rounded in between", of("ort@1.30"), gatedSite(fused.GatedRMSNorm{ScaleAfterCast: true}, f32),
+			"com.microsoft.GatedRMSNorm"},
+	} {
+		t.Run(c.name, func(t *testing.T) { taken(t, c.to, c.site, c.ops) })
+	}
+	for _, c := range []struct {
+		name, reason string
+		to           *Target
+		site         site
+	}{
+		{"float16", "written for float32, not float16", ort, gatedSite(after, f16)},
+		{"rounded in between", "written for float32, not float16", of("ort@1.30"),
+			gatedSite(fused.GatedRMSNorm{ScaleAfterCast: true}, f16)},
+		{"groups", "has no groups of channels, and there are 2", ort, gatedSite(fused.GatedRMSNorm{Groups: 2}, f32)},
+	} {
+		t.Run("open: "+c.name, func(t *testing.T) { open(t, c.to, c.site, c.reason) })
+	}
+	for name, reason := range map[string]string{"ort@1.2": "only those of 1.29, 1.30", "qnn@1.31": "has no versions"} {
+		if _, err := Lookup(name); err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v, want %q", name, err, reason)
+		}
+	}
 }
 
 func TestLinearAttention(t *testing.T) {

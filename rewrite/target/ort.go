@@ -23,6 +23,8 @@ var ort = &Target{
 		{fused.AddRMSNormName, "Add, SimplifiedLayerNormalization", func(c *Call) error {
 			return c.ortNorm(2, c.writeAddNorm)
 		}},
+		{fused.GatedRMSNormName, "GatedRMSNorm", ortGatedRMSNorm},
+		{fused.GatedRMSNormName, "SimplifiedLayerNormalization, QuickGelu, Mul", ortNormAndGate},
 		{fused.AddLayerNormName, "SkipLayerNormalization", ortSkipLayerNorm},
 		{fused.AddLayerNormName, "Add, LayerNormalization", (*Call).writeAddLayerNorm},
 		{fused.BiasGELUName, "BiasGelu", ortBiasGELU("BiasGelu", "gelu")},
@@ -83,6 +85,49 @@ func ortSkipRMSNorm(c *Call) error {
 	}
 	c.Output(0, y)
 	c.Output(1, sum)
+	return nil
+}
+
+// ortGatedRMSNorm writes GatedRMSNorm, which gates the result and rounds it once. onnxruntime 1.29 has no kernel.
+func ortGatedRMSNorm(c *Call) error {
+	a := fused.Read[fused.GatedRMSNorm](c.Site.Attributes)
+	t := c.Type(fused.GatedRMSNormX)
+	if a.GateFirst || a.Groups != 1 || t != c.Type(fused.GatedRMSNormGate) || t != c.Type(fused.GatedRMSNormScale) ||
+		a.ScaleAfterCast && t != onnx.Float {
+		return errOther
+	}
+	if err := halfOr32("GatedRMSNorm", t); err != nil {
+		return err
+	}
+	c.Output(0, c.Add(onnx.Microsoft, "GatedRMSNorm", 1, []*onnx.Value{c.Input(fused.GatedRMSNormX),
+		c.Input(fused.GatedRMSNormScale), c.Input(fused.GatedRMSNormGate)}, onnx.FloatAttr("epsilon", a.Epsilon))[0])
+	return nil
+}
+
+// ortNormAndGate writes the norm and the gate as separate ops, which does not round more than GatedRMSNorm in float32.
+func ortNormAndGate(c *Call) error {
+	a := fused.Read[fused.GatedRMSNorm](c.Site.Attributes)
+	for _, i := range []int{fused.GatedRMSNormX, fused.GatedRMSNormGate, fused.GatedRMSNormScale} {
+		if t := c.Type(i); t != onnx.Float {
+			return fmt.Errorf("the gate of a norm is written for float32, not %s", t)
+		}
+	}
+	if a.Groups != 1 {
+		return fmt.Errorf("SimplifiedLayerNormalization has no groups of channels, and there are %d", a.Groups)
+	}
+	gate := c.Add(onnx.Microsoft, "QuickGelu", 1, []*onnx.Value{c.Input(fused.GatedRMSNormGate)},
+		onnx.FloatAttr("alpha", 1))[0]
+	norm := func(x *onnx.Value) *onnx.Value {
+		return c.Op1("SimplifiedLayerNormalization", []*onnx.Value{x, c.Input(fused.GatedRMSNormScale)},
+			onnx.IntAttr("axis", -1), onnx.FloatAttr("epsilon", a.Epsilon),
+			onnx.IntAttr("stash_type", int64(onnx.Float)))
+	}
+	x := c.Input(fused.GatedRMSNormX)
+	if a.GateFirst {
+		c.Output(0, norm(c.Op1("Mul", []*onnx.Value{x, gate})))
+	} else {
+		c.Output(0, c.Op1("Mul", []*onnx.Value{norm(x), gate}))
+	}
 	return nil
 }
 

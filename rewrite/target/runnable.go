@@ -10,6 +10,17 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
 )
 
+// refusedBy returns the versions without a kernel among those that have to run the result.
+func (t *Target) refusedBy(domain, op string, opset int64, types []onnx.DataType) (versions uint64, why error) {
+	if t.only == nil {
+		return refusedBy(domain, op, opset, types)
+	}
+	if err := t.only.Refused(kernels.CPU, domain, op, opset, types); err != nil {
+		return 1, fmt.Errorf("onnxruntime %s: %w", t.only.Name, err)
+	}
+	return 0, nil
+}
+
 // refusedBy returns the versions of onnxruntime that have no CPU kernel for an op in a model of this opset, as bits in
 // the order of the table, and the newest one's reason. Versions that cannot open a model of the opset do not count.
 func refusedBy(domain, op string, opset int64, types []onnx.DataType) (versions uint64, why error) {
@@ -94,13 +105,13 @@ func (t *Target) has(n *onnx.Node, opset int64) error {
 	if !t.OnCPU {
 		return nil
 	}
-	_, why := refusedBy(n.Domain, n.OpType, opset, nil)
+	_, why := t.refusedBy(n.Domain, n.OpType, opset, nil)
 	return why
 }
 
 // Lacks returns why some version of onnxruntime's CPU provider that runs all others does not run the nodes that replace
 // them. It returns nil if there is no such version.
-func Lacks(nodes []*onnx.Node, facts *infer.Facts, others []*onnx.Node, of *infer.Facts) error {
+func (t *Target) Lacks(nodes []*onnx.Node, facts *infer.Facts, others []*onnx.Node, of *infer.Facts) error {
 	missing := func(nodes []*onnx.Node, facts *infer.Facts) (versions uint64, why error) {
 		for _, n := range nodes {
 			if n.Domain == fused.Domain {
@@ -110,7 +121,7 @@ func Lacks(nodes []*onnx.Node, facts *infer.Facts, others []*onnx.Node, of *infe
 			if !onnx.IsStandardDomain(n.Domain) {
 				opset = 1
 			}
-			refused, err := refusedBy(n.Domain, n.OpType, opset, typesOf(n, facts))
+			refused, err := t.refusedBy(n.Domain, n.OpType, opset, typesOf(n, facts))
 			if versions |= refused; err != nil {
 				why = err
 			}

@@ -143,7 +143,7 @@ func TestLacks(t *testing.T) {
 	} {
 		nodes, facts := model(c.typ, c.op)
 		others, of := model(c.typ, c.other)
-		if err := Lacks(nodes, facts, others, of); (err != nil) != c.lacks {
+		if err := ort.Lacks(nodes, facts, others, of); (err != nil) != c.lacks {
 			t.Errorf("%s for %s of %s: %v", c.op, c.other, c.typ, err)
 		}
 	}

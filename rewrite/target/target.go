@@ -11,6 +11,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort/kernels"
 )
 
 // Mojo is the name of the default target: fused ops with their definitions.
@@ -33,6 +34,8 @@ type Target struct {
 	Standard bool
 	// OnCPU means that onnxruntime's CPU provider runs the result and can be asked about it.
 	OnCPU bool
+	// only is the only version of onnxruntime that has to run the result; nil: all listed ones.
+	only *kernels.Version
 	// Static means that every dimension must be a number.
 	Static bool
 	// Rules are tried in order. The first one that supports a fused op writes it.
@@ -69,13 +72,36 @@ func Lookup(name string) (*Target, error) {
 		return nil, nil
 	}
 	known := []string{Mojo}
+	name, version, one := strings.Cut(name, "@")
 	for _, t := range targets {
-		if t.Name == name {
+		switch {
+		case t.Name == name && one:
+			return t.version(version)
+		case t.Name == name:
 			return t, nil
 		}
 		known = append(known, t.Name)
 	}
 	return nil, fmt.Errorf("unknown target %q%s; the targets are %s", name, english.Suggestion(name, known),
+		strings.Join(known, ", "))
+}
+
+// version returns the target for one version of onnxruntime: it writes every op for which that version has CPU kernels.
+func (t *Target) version(name string) (*Target, error) {
+	if !t.OnCPU {
+		return nil, fmt.Errorf("target %s has no versions: %q", t.Name, name)
+	}
+	var known []string
+	for _, v := range kernels.Versions(kernels.CPU) {
+		minor := v.Name[:strings.LastIndexByte(v.Name, '.')]
+		if name == minor || name == v.Name {
+			one := *t
+			one.only = &v
+			return &one, nil
+		}
+		known = append(known, minor)
+	}
+	return nil, fmt.Errorf("target %s: the kernels of onnxruntime %s are not known, only those of %s", t.Name, name,
 		strings.Join(known, ", "))
 }
 

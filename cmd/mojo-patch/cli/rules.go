@@ -18,8 +18,8 @@ const rulesOf = "rules" // the annotation of a command with the lines of Rules
 //	FLAG… excludes OTHER…: REASON
 //
 // A flag requires one of the others. A flag with a value other than its default excludes each of the others. An other
-// with a value, such as target=ort, counts only if its value is this one, or begins with it and "=". The help of a flag
-// begins with what it requires; the help of a command ends with what its flags exclude.
+// with a value, such as target=ort, counts only if its value is this one, or begins with it and "=" or "@". The help of
+// a flag begins with what it requires; the help of a command ends with what its flags exclude.
 func Rules(c *cobra.Command, lines ...string) {
 	if c.Annotations == nil {
 		c.Annotations = map[string]string{}
@@ -153,7 +153,10 @@ func chosen(c *cobra.Command, flag string) bool {
 	return f.Changed && f.Value.String() != f.DefValue
 }
 
-func matches(value, want string) bool { return value == want || strings.HasPrefix(value, want+"=") }
+func matches(value, want string) bool {
+	rest, begins := strings.CutPrefix(value, want)
+	return begins && (rest == "" || strings.ContainsAny(rest[:1], "=@"))
+}
 
 func excluded(c *cobra.Command, other string) bool {
 	if strings.Contains(other, "=") {

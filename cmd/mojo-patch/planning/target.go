@@ -18,7 +18,8 @@ type targetFlags struct {
 
 func (f *targetFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&f.name, "target", target.Mojo,
-		"ops that replace a site: mojo (fused ops), or the ops of another runtime: "+otherTargets())
+		"ops that replace a site: mojo (fused ops), or the ops of another runtime: "+otherTargets()+
+			"; ort@1.31: for this version")
 	c.Flags().StringArrayVar(&f.shapes, "shape", nil,
 		"fix the shape of an input, such as input_ids=1x128, or a dimension, such as sequence=128 "+
 			"(repeatable)")
