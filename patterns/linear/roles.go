@@ -137,7 +137,8 @@ func (s *span) among(first, second *run) bool {
 	shape, _ := s.shapeIn(s.rows, 0)
 	slices.Sort(counts)
 	for _, heads := range slices.Compact(append(counts, shape...)) {
-		if heads < 1 || 2*heads > width || width%heads != 0 || s.budget.Spent() {
+		if heads < 1 || 2*heads > width && (heads != width || counts[len(counts)-1] <= width) || width%heads != 0 ||
+			s.budget.Spent() {
 			continue
 		}
 		s.heads, s.val = heads, width/heads

@@ -71,7 +71,19 @@ func isSeed(g *match.View, n *onnx.Node) bool {
 		v := n.OutputValue(0)
 		return v != nil && g.Facts.DataType(v).IsFloat() && g.IsData(v)
 	}
-	return (n.Is("Scan") || n.Is("Loop")) && len(n.Outputs) > 1
+	return (n.Is("Scan") || n.Is("Loop")) && len(n.Outputs) > 1 || n.Is("Exp") && isUnrolled(g, n)
+}
+
+// isUnrolled reports whether factors of states are read token by token, each by a Gather of its own.
+func isUnrolled(g *match.View, n *onnx.Node) bool {
+	v := n.OutputValue(0)
+	if rank, ok := g.Facts.Rank(v); !ok || rank < 4 || !g.IsData(v) {
+		return false
+	}
+	readers := g.Readers(v)
+	return len(readers) > 1 && !slices.ContainsFunc(readers, func(r *onnx.Node) bool {
+		return !r.Is("Gather") || r.Input(0) != v || r.Input(1) == nil || r.Input(1).Constant() == nil
+	})
 }
 
 // exit is a value that all results of a seed pass through, perhaps beside a state.

@@ -176,3 +176,52 @@ func TestLayersOfOneForm(t *testing.T) {
 		t.Errorf("%d of 8 layers are found with a reserve of %d steps", n, reserve)
 	}
 }
+
+// TestUnrolledSpans builds Mamba-1 on four tokens, each token by nodes of its own: five channels, each with a state of
+// three numbers.
+func TestUnrolledSpans(t *testing.T) {
+	const tokens, channels, key = 4, 5, 3
+	for name, c := range map[string]struct {
+		late, stale bool // the decay after the update; each token from the first state
+		found       bool
+	}{
+		"each token after the one before": {false, false, true},
+		"a decay after the update":        {true, false, false},
+		"a state that is not carried":     {false, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := onnxtest.New(18)
+			x, dt := b.Input("x", onnx.Float, 2, channels, tokens), b.Input("dt", onnx.Float, 2, channels, tokens)
+			k, q := b.Input("k", onnx.Float, 2, tokens, key), b.Input("q", onnx.Float, 2, tokens, key)
+			at := func(v *onnx.Value, axis int64) *onnx.Value { return b.Op("Unsqueeze", v, b.Ints(axis)) }
+			of := func(v *onnx.Value, token int, axis int64) *onnx.Value {
+				return b.Op("Gather", v, token, onnx.IntAttr("axis", axis))
+			}
+			var rates []float32
+			for i := range channels * key {
+				rates = append(rates, -1-float32(i))
+			}
+			factors := b.Op("Exp", b.Op("Mul", at(dt, 3), b.Floats([]int64{channels, 1, key}, rates...)))
+			updates := b.Op("Mul", b.Op("Mul", at(dt, 3), at(k, 1)), at(x, 3))
+			first := b.Floats([]int64{2, channels, key}, make([]float32, 2*channels*key)...)
+			state, rows := first, []any{}
+			for i := range tokens {
+				factor, update := of(factors, i, 2), of(updates, i, 2)
+				if c.stale {
+					state = first
+				}
+				if c.late {
+					state = b.Op("Mul", b.Op("Add", state, update), factor)
+				} else {
+					state = b.Op("Add", b.Op("Mul", factor, state), update)
+				}
+				rows = append(rows, b.Op("MatMul", state, at(of(q, i, 1), 2)))
+			}
+			b.Output(b.Op("Concat", append(rows, onnx.IntAttr("axis", 2))...))
+			matches, _ := patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
+			if found := len(matches) == 1 && matches[0].Op == fused.LinearAttentionName; found != c.found {
+				t.Errorf("found %v, want %v: %v", found, c.found, matches)
+			}
+		})
+	}
+}
