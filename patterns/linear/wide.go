@@ -215,7 +215,7 @@ func (w *wide) divides(v *onnx.Value, width int) bool {
 func (w *wide) assign() bool {
 	var rest []*onnx.Value
 	for _, v := range w.narrow {
-		for _, u := range w.before(v) {
+		for _, u := range append(w.before(v), v) {
 			if w.gate == nil && w.elements(v) == w.heads*w.val && w.elements(u) == w.heads && w.inLog(v) {
 				w.gate, w.shared = u, v
 			}

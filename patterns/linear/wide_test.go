@@ -92,7 +92,10 @@ func TestSelectiveSteps(t *testing.T) {
 			}
 			at := func(v *onnx.Value, axis int64) *onnx.Value { return cast(b.Op("Unsqueeze", cast(v), b.Ints(axis))) }
 			x, k := b.Input("x", onnx.Float, "b", heads), b.Input("k", onnx.Float, "b", key)
-			dt := b.Op("Softplus", b.Input("dt", onnx.Float, "b", heads))
+			dt := b.Input("dt", onnx.Float, "b", heads)
+			if c.cast { // an operand of the step in the other cases
+				dt = b.Op("Softplus", dt)
+			}
 			var rates []float32
 			for i := range heads * key {
 				rates = append(rates, -1-float32(i))
