@@ -96,7 +96,7 @@ func TestOverflow(t *testing.T) {
 
 // TestTies demands that reports name inputs on which rounding makes scores equal and the op chooses another expert.
 func TestTies(t *testing.T) {
-	for name, want := range map[string]bool{"moe-einsum-dynamo-fp16": true, "moe-onehot-ts-fp32": false} {
+	for name, want := range map[string]bool{"moe-einsum-dynamo-fp16": true, "moe-flattened-ts-fp32": false} {
 		m, err := onnx.Read("../models/" + name + ".onnx")
 		if err != nil {
 			t.Fatal(err)

@@ -48,7 +48,7 @@ MODELS = """
     qwen3moe-batched_mm-dynamo-bf16
     deepseek3-batched_mm-ts-fp32 deepseek3naive-kv-dynamo-fp32
     llama-dynamo23-fp32 llama-merged-ts-fp32
-    moe-masks-dynamo-fp32 moe-where-ts-fp32 moe-gates-ts-fp16 moe-chosen-dynamo-bf16 moe-onehot-ts-fp32
+    moe-masks-dynamo-fp32 moe-where-ts-fp32 moe-gates-ts-fp16 moe-chosen-dynamo-bf16
     moe-switch-ts-fp32
     moe-flattened-ts-fp32 moe-einsum-dynamo-fp16 moe-repeated-dynamo-fp32 moe-gelu-ts-fp32
     moe-hits-ts-fp32

@@ -12,7 +12,6 @@ import (
 
 // dynamic are the bundled models with values whose shape depends on data: they sort tokens by the chosen experts.
 var dynamic = map[string]bool{"moe-mixtral-grouped_mm-hf-fp32": true, "moe-if-ts-fp32": true,
-	"moe-onehot-ts-fp32":    true,
 	"moe-flattened-ts-fp32": true, "moe-switch-ts-fp32": true, "moe-absent-ts-fp32": true,
 	"moe-hits-ts-fp32": true}
 
