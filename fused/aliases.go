@@ -1,6 +1,7 @@
 package fused
 
 import (
+	"github.com/mojo-patch/mojo-patch/fused/attention"
 	"github.com/mojo-patch/mojo-patch/fused/linear"
 	"github.com/mojo-patch/mojo-patch/fused/moe"
 	"github.com/mojo-patch/mojo-patch/fused/op"
@@ -88,3 +89,6 @@ var (
 
 // Read returns the struct of an op's attributes, as op.Read does.
 func Read[T any, P op.Readable[T]](attributes []*onnx.Attribute) T { return op.Read[T, P](attributes) }
+
+// PagedNumbers is attention.PagedNumbers.
+func PagedNumbers(s Site, input int) []int64 { return attention.PagedNumbers(s, input) }

@@ -57,8 +57,9 @@ var pagedAttention = &op.Op{
 	Types: op.Independent("T"),
 	Source: "Kwon et al., PagedAttention (2023); attention as in Attention, the pool as in " +
 		"com.microsoft.PagedAttention",
-	Where:  []op.Relation{{Text: "Hk divides H", Doc: "heads of k that divide those of q"}},
-	Shapes: pagedExamples,
+	Devices: []op.Device{op.CPU},
+	Where:   []op.Relation{{Text: "Hk divides H", Doc: "heads of k that divide those of q"}},
+	Shapes:  pagedExamples,
 	Variant: func(s op.Site) string {
 		attrs := op.Read[PagedAttention](s.Attributes)
 		name := "full"
@@ -265,6 +266,42 @@ func pagedExamples(s op.Site) [][][]int64 {
 			dims[PagedAttentionSink] = []int64{f.heads}
 		}
 		list = append(list, dims)
+	}
+	return list
+}
+
+// PagedNumbers returns an integer input of a site with PagedAttention, to try it: sequences of unequal lengths, each in
+// blocks of its own if there are enough.
+func PagedNumbers(s op.Site, input int) []int64 {
+	tokens, cache := s.Dims[PagedAttentionQ][0], s.Dims[PagedAttentionKeyCache]
+	pool, block := cache[0], cache[1]
+	batch, most := s.Dims[PagedAttentionBlockTable][0], s.Dims[PagedAttentionBlockTable][1]
+	cum := func(b int64) int64 { return tokens * b * b / (batch * batch) }
+	past := func(b int64) int64 { return max(0, most*block+cum(b)-cum(b+1)-3*b) }
+	table := func(b, i int64) int64 { return pool - 1 - (b*most+i)%pool }
+	var list []int64
+	add := func(n int64, number func(i int64) int64) []int64 {
+		for i := range n {
+			list = append(list, number(i))
+		}
+		return list
+	}
+	switch input {
+	case PagedAttentionCumulativeSequenceLength:
+		return add(batch+1, cum)
+	case PagedAttentionPastSeqlens:
+		return add(batch, past)
+	case PagedAttentionBlockTable:
+		return add(batch*most, func(i int64) int64 { return table(i/most, i%most) })
+	}
+	for b := range batch {
+		for i := range cum(b+1) - cum(b) {
+			slot, at := int64(-1), past(b)+i
+			if len(list)%3 != 1 {
+				slot = table(b, at/block)*block + at%block
+			}
+			list = append(list, slot)
+		}
 	}
 	return list
 }

@@ -129,6 +129,8 @@ func (h HardInputs) Tensor(op *fused.Op, s fused.Site, input int) (*reference.Te
 		return nil, nil
 	case op.Inputs[input].Name == "key_valid":
 		return h.padding.Tensor(t, shape), nil
+	case t.IsInteger() && op.Name == fused.PagedAttentionName:
+		return reference.NewInts(t, ints(shape), fused.PagedNumbers(s, input)), nil
 	case t.IsInteger():
 		r := rand.New(rand.NewPCG(uint64(input)+1, fewNumbers))
 		v := make([]int64, prove.Elements([][]int64{shape}))

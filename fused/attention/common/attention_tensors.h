@@ -36,12 +36,22 @@ struct CacheLengths {
   size_t Longest() const;
 };
 
+// PagedSequence is a sequence whose keys and values are rows of a pool.
+struct PagedSequence {
+  size_t token = 0;                // its first one in q
+  size_t length = 0;               // of its keys, with the new ones
+  const size_t* places = nullptr;  // the row of each key, and behind it kAttentionBlock rows to prefetch
+};
+
 // AttentionTensors are the tensors of a running Attention, and their sizes. The steps describe their layout: [batch,
 // heads, tokens, width] in some order, or as given. Omitted tensors are null.
 struct AttentionTensors : CacheLengths {
   size_t heads = 0, key_heads = 0;  // key_heads divides heads
   size_t queries = 0;               // S
   size_t width = 0, value_width = 0;
+  // If not null, [batch]: all keys and values are in k and v, by row and head, and there is no cache. The result for a
+  // sequence does not depend on the others.
+  const PagedSequence* paged = nullptr;
   bool values_in_keys = false;  // values are the first value_width channels of keys, and have no cache
   const void *q = nullptr, *k = nullptr, *v = nullptr;  // queries, and the added keys and values
   HeadSteps q_steps, k_steps, v_steps, y_steps;

@@ -14,9 +14,7 @@ namespace {
 // The maximum number of workers.
 constexpr size_t kMostWorkers = 64;
 
-// Enough tasks that several threads end at about the same time; and the least keys, and elements of keys and values,
-// that are worth a task.
-constexpr size_t kTasks = 16;
+// The least keys, and elements of keys and values, that are worth a task.
 constexpr size_t kFewKeys = 64;
 constexpr size_t kSliceElements = size_t{1} << 14;
 
@@ -49,7 +47,7 @@ struct Plan {
     const size_t panels = go.shared ? go.pair_count * go.blocks * kAttentionBlock : 0;
     key_panels = room->Take<float>(panels * t.width);
     value_panels = room->Take<float>(panels * go.total_step);
-    const size_t slices = go.slices > 1 ? go.pairs * go.slices * go.rows : 0;
+    const size_t slices = go.slices > 1 || go.by_token ? go.pairs * go.slices * go.rows : 0;
     partial.most = room->Take<float>(slices);
     partial.sum = room->Take<float>(slices);
     partial.total = room->Take<float>(slices * go.total_step);
@@ -83,9 +81,10 @@ OrtStatus* Work(const Api& api, OrtKernelContext* context, AttentionGo* go, size
     }
     std::atomic<size_t> next{0};
     go->next = &next;
-    if (OrtStatus* s = ParallelFor(api, context, WorkOffTiles, worker_count, go)) return s;
+    const auto work = go->by_token ? WorkOffTokens : WorkOffTiles;
+    if (OrtStatus* s = ParallelFor(api, context, work, worker_count, go)) return s;
   }
-  if (go->slices == 1) return nullptr;
+  if (go->slices == 1 && !go->by_token) return nullptr;
   return RunInTasks(api, context, JoinSlices, *go, go->pairs, go->rows * go->slices * go->total_step);
 }
 
@@ -110,7 +109,10 @@ OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const HostMem
   go.pairs = pairs;
   go.group = t.heads / t.key_heads;
   go.rows = no_y ? 0 : t.queries * go.group;
-  go.panels = go.rows > (t.Longest() > kNoPanels ? kAttentionFew : kAttentionRows);
+  size_t keys = t.Longest();
+  for (size_t b = 0; t.paged != nullptr && b < t.batch; ++b) keys = std::max(keys, t.paged[b].length);
+  go.panels = go.rows > (keys > kNoPanels || t.paged != nullptr ? kAttentionFew : kAttentionRows);
+  go.by_token = t.paged != nullptr && !go.panels;
   // If past and present share memory, rows are not copied.
   go.copies = (t.present_key != nullptr || needs_key || t.present_value != nullptr || needs_value) &&
               (t.present_key != t.past_key || t.present_value != t.past_value);
@@ -120,20 +122,21 @@ OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const HostMem
   go.shared = go.panels && go.tiles > 1;
   go.q_step = Padded(t.width, kMostLanes);
   go.total_step = Padded(t.value_width, 2 * TheKernels()->lanes);
-  const size_t longest = std::max(t.Longest(), go.copies ? t.room : 0);
+  const size_t longest = std::max(keys, go.copies ? t.room : 0);
   go.blocks = (longest + kAttentionBlock - 1) / kAttentionBlock;
   go.valid_step = Padded(longest, kAttentionBlock) + kAttentionBlock;
-  const size_t least = go.panels ? 4 * kAttentionBlock
-                                 : std::max(kFewKeys, kSliceElements / std::max<size_t>(1, t.width + t.value_width));
-  const size_t tiles = pairs * go.tiles;
-  go.slices = std::max<size_t>(1, std::min((kTasks + tiles - 1) / tiles, longest / least));
+  const size_t token = (t.width + t.value_width) * (go.by_token ? t.key_heads : 1);
+  go.least = go.panels ? 4 * kAttentionBlock : std::max(kFewKeys, kSliceElements / std::max<size_t>(1, token));
+  go.calls = (go.by_token ? 1 : t.paged == nullptr ? pairs : t.key_heads) * go.tiles;
+  go.slices = SlicesOf(go, longest);
   const size_t panel_bytes = go.blocks * kAttentionBlock * (t.width + go.total_step) * sizeof(float);
   const size_t at_a_time =
       go.shared ? std::min(pairs, std::max<size_t>(1, kPanelBytes / std::max<size_t>(1, panel_bytes))) : pairs;
   go.pair_count = at_a_time;
   go.worker_bytes = WorkerBytes(go);
   const bool few = pairs * longest * (t.width + t.value_width) < kFewElements && !go.panels;
-  const size_t worker_count = few ? 1 : std::min(kMostWorkers, at_a_time * go.tiles * go.slices);
+  const size_t worker_count =
+      few ? 1 : std::min(kMostWorkers, (go.by_token ? t.batch : at_a_time * go.tiles) * go.slices);
   const bool has_valid = t.key_valid != nullptr;
   HostRoom count;
   Plan(go, needs_key, needs_value, has_valid, worker_count, &count);

@@ -14,16 +14,38 @@ namespace {
 // Slices of keys begin at a multiple of this when rows of the cache are read without panels.
 constexpr size_t kSliceKeys = 64;
 
+// Enough tasks that several threads end at about the same time.
+constexpr size_t kTasks = 16;
+
+// Tokens of so many bytes, of keys and values, are read head by head. More would leave the nearest caches before the
+// last head, fewer would cost more softmaxes.
+constexpr size_t kTokenBytes = size_t{1} << 16;
+
+// The most keys between a prefetch and the key that is read.
+constexpr size_t kMostAhead = 64;
+
 // Pair is one sequence and one head of keys.
 struct Pair {
   size_t number, batch, head;
-  size_t past, length;
+  size_t past, length, slices;
+  size_t q, y;  // its first elements
+  const size_t* places = nullptr;
 
   Pair(const AttentionGo& go, size_t pair) : number(pair) {
     batch = pair / go.t.key_heads;
     head = pair % go.t.key_heads;
     past = go.t.Past(batch);
     length = past + go.t.added;
+    slices = go.slices;
+    q = batch * go.t.q_steps.batch;
+    y = batch * go.t.y_steps.batch;
+    if (go.t.paged == nullptr) return;
+    const PagedSequence& of = go.t.paged[batch];
+    past = length = of.length;
+    slices = SlicesOf(go, length);
+    q = of.token * go.t.q_steps.row;
+    y = of.token * go.t.y_steps.row;
+    places = of.places;
   }
 };
 
@@ -37,10 +59,11 @@ struct Cache {
   const char *added, *past;
   char* present;
   size_t added_step, width, past_rows, room, size;
+  const size_t* places;
 
   Cache(const AttentionGo& go, const Pair& pair, const void* k, const HeadSteps& steps, const void* past_data,
         void* present_data, size_t w)
-      : added_step(steps.row), width(w), past_rows(go.t.past), room(go.t.room), size(go.size) {
+      : added_step(steps.row), width(w), past_rows(go.t.past), room(go.t.room), size(go.size), places(pair.places) {
     added = Head(k, steps, pair.batch, pair.head, size);
     past =
         past_data == nullptr ? nullptr : static_cast<const char*>(past_data) + pair.number * past_rows * width * size;
@@ -48,7 +71,7 @@ struct Cache {
   }
 
   // Rows are all keys, once they are complete.
-  PairRows Rows() const { return present == nullptr ? PairRows{added, added_step} : PairRows{present, width}; }
+  PairRows Rows() const { return present == nullptr ? PairRows{added, added_step, places} : PairRows{present, width}; }
 
   // Past are the past keys, if there are any.
   PairRows Past() const { return {past, width}; }
@@ -106,8 +129,8 @@ Span Slice(const AttentionGo& go, const Pair& p, size_t slice, size_t align) {
   Span all{0, std::max(p.length, go.copies ? go.t.room : 0)};
   if (!go.copies && go.t.queries > 0) all.begin = std::min(Seen(go, p, 0).begin, p.past) / align * align;
   const size_t steps = (all.end - all.begin + align - 1) / align;
-  return {std::min(all.end, all.begin + steps * slice / go.slices * align),
-          std::min(all.end, all.begin + steps * (slice + 1) / go.slices * align)};
+  return {std::min(all.end, all.begin + steps * slice / p.slices * align),
+          std::min(all.end, all.begin + steps * (slice + 1) / p.slices * align)};
 }
 
 size_t HeadOf(const AttentionGo& go, const Pair& p, size_t member) {
@@ -117,7 +140,7 @@ size_t HeadOf(const AttentionGo& go, const Pair& p, size_t member) {
 char* RowOfY(const AttentionGo& go, const Pair& p, size_t row) {
   const HeadSteps& s = go.t.y_steps;
   return static_cast<char*>(go.t.y) +
-         (p.batch * s.batch + HeadOf(go, p, row % go.group) * s.head + row / go.group * s.row) * go.row_size;
+         (p.y + HeadOf(go, p, row % go.group) * s.head + row / go.group * s.row) * go.row_size;
 }
 
 // Worker is the scratch memory of a worker.
@@ -128,7 +151,7 @@ struct Worker {
   const float** bias;
 
   Worker(const AttentionGo& go, HostRoom* room) {
-    q = room->Take<float>(go.tile_rows * go.q_step);
+    q = room->Take<float>((go.by_token ? go.t.key_heads : 1) * go.tile_rows * go.q_step);
     scores = room->Take<float>(go.tile_rows * kAttentionBlock);
     wide = room->Take<float>(go.panels ? 0 : kMostLanes * go.q_step);
     mean = room->Take<float>(go.total_step);
@@ -166,8 +189,10 @@ void Visit(const AttentionGo& go, const Pair& p, size_t begin, size_t end, Read 
 // Pack puts the keys and values from begin to end - 1 into the panels of a block.
 void Pack(const AttentionGo& go, const PairRows& keys, const PairRows& values, size_t begin, size_t end,
           float* key_panel, float* value_panel) {
-  go.fns.pack({keys.data + begin * keys.step * go.size, keys.step, values.data + begin * values.step * go.size,
-               values.step, go.t.width, go.t.value_width, end - begin, key_panel, value_panel});
+  const size_t from = keys.places == nullptr ? begin : 0;
+  go.fns.pack({keys.data + from * keys.step * go.size, keys.step, values.data + from * values.step * go.size,
+               values.step, keys.places == nullptr ? nullptr : keys.places + begin, go.t.width, go.t.value_width,
+               end - begin, key_panel, value_panel});
 }
 
 // Mean writes the mean of all values of a pair.
@@ -176,21 +201,20 @@ void Mean(const AttentionGo& go, const Pair& p, float* to) {
   go.fns.mean(values.data, values.step, p.length, go.t.value_width, to);
 }
 
-// WorkOff is one slice of one tile.
-void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile, size_t slice) {
+// Partial is the state of one slice of a pair, from a row on.
+AttentionState Partial(const AttentionGo& go, const Pair& p, size_t slice, size_t row) {
+  const size_t at = (p.number * go.slices + slice) * go.rows + row;
+  return {go.partial.most + at, go.partial.sum + at, go.partial.total + at * go.total_step};
+}
+
+// Begin makes the rows of a tile, with the state before any key.
+AttentionTile Begin(const AttentionGo& go, const Worker& w, const Pair& p, size_t first_row, size_t rows, size_t slice,
+                    const AttentionState& state, float* scaled) {
   const AttentionTensors& t = go.t;
-  const size_t first_row = tile * go.tile_rows, rows = std::min(go.tile_rows, go.rows - first_row);
-  const Span span = Slice(go, p, slice, go.panels ? kAttentionBlock : kSliceKeys);
-  AttentionState state = w.state;
-  if (go.slices > 1) {
-    const size_t at = (p.number * go.slices + slice) * go.rows + first_row;
-    state = {go.partial.most + at, go.partial.sum + at, go.partial.total + at * go.total_step};
-  }
   for (size_t r = 0; r < rows; ++r) {
     const size_t row = first_row + r, query = row / go.group, head = HeadOf(go, p, row % go.group);
-    const char* q = static_cast<const char*>(t.q) +
-                    (p.batch * t.q_steps.batch + head * t.q_steps.head + query * t.q_steps.row) * go.row_size;
-    go.fns.query(q, go.attributes.scale, w.q + r * go.q_step, t.width, go.q_step);
+    const char* q = static_cast<const char*>(t.q) + (p.q + head * t.q_steps.head + query * t.q_steps.row) * go.row_size;
+    go.fns.query(q, go.attributes.scale, scaled + r * go.q_step, t.width, go.q_step);
     const Span seen = Seen(go, p, query);
     w.first[r] = seen.begin;
     w.last[r] = seen.end;
@@ -202,11 +226,11 @@ void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile,
     state.most[r] = sinks ? t.sink[head] : -INFINITY;
     state.sum[r] = sinks;
   }
-  if (go.panels) std::fill(w.q + rows * go.q_step, w.q + go.tile_rows * go.q_step, 0.0f);
+  if (go.panels) std::fill(scaled + rows * go.q_step, scaled + go.tile_rows * go.q_step, 0.0f);
   std::fill(state.total, state.total + rows * go.total_step, 0.0f);
   AttentionTile a{};
   a.rows = rows;
-  a.q = w.q;
+  a.q = scaled;
   a.q_step = go.q_step;
   a.width = t.width;
   a.value_width = t.value_width;
@@ -224,6 +248,16 @@ void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile,
   a.total = state.total;
   a.total_step = go.total_step;
   a.partial = w.partial;
+  return a;
+}
+
+// WorkOff is one slice of one tile.
+void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile, size_t slice) {
+  const AttentionTensors& t = go.t;
+  const size_t first_row = tile * go.tile_rows, rows = std::min(go.tile_rows, go.rows - first_row);
+  const Span span = Slice(go, p, slice, go.panels ? kAttentionBlock : kSliceKeys);
+  const AttentionState state = go.slices > 1 ? Partial(go, p, slice, first_row) : w.state;
+  AttentionTile a = Begin(go, w, p, first_row, rows, slice, state, w.q);
   if (go.shared) {
     const size_t in_group = p.number - go.first_pair;
     a.key_panels = go.key_panels + in_group * go.blocks * kAttentionBlock * t.width;
@@ -240,6 +274,7 @@ void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile,
       a.begin = begin;
       a.end = std::min(end, p.length);
       if (rows == 0 || a.begin >= a.end || a.end <= w.first[0] || a.begin >= w.last[rows - 1]) return;
+      a.places = keys.places;
       a.keys = keys.data;
       a.key_step = keys.step;
       a.values = values.data;
@@ -267,7 +302,45 @@ void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile,
   }
 }
 
+// WorkOffToken is one slice of all heads of a sequence. It reads some keys of each head in turn: the heads of a key are
+// side by side.
+void WorkOffToken(const AttentionGo& go, const Worker& w, size_t sequence, size_t slice) {
+  const AttentionTensors& t = go.t;
+  const auto pair = [&](size_t head) { return Pair(go, sequence * t.key_heads + head); };
+  const Pair one = pair(0);
+  if (slice >= one.slices) return;
+  AttentionTile a{};
+  for (size_t head = 0; head < t.key_heads; ++head) {
+    const Pair p = pair(head);
+    a = Begin(go, w, p, 0, go.rows, slice, Partial(go, p, slice, 0), w.q + head * go.rows * go.q_step);
+  }
+  a.places = one.places;
+  a.key_step = t.k_steps.row;
+  a.value_step = t.v_steps.row;
+  const Span span = Slice(go, one, slice, kSliceKeys);
+  const size_t token = std::max<size_t>(1, t.key_heads * (t.width + t.value_width) * go.size);
+  const size_t step = std::max(kMostLanes, std::min(kAttentionBlock, kTokenBytes / token / kMostLanes * kMostLanes));
+  a.ahead = std::min(kMostAhead, (span.end - span.begin) / 2);
+  for (a.begin = std::max(span.begin, w.first[0]); a.begin < span.end; a.begin = a.end) {
+    a.end = std::min(span.end, a.begin + step);
+    for (size_t head = 0; head < t.key_heads; ++head) {
+      const AttentionState state = Partial(go, pair(head), slice, 0);
+      a.q = w.q + head * go.rows * go.q_step;
+      a.most = state.most;
+      a.sum = state.sum;
+      a.total = state.total;
+      a.keys = Head(t.k, t.k_steps, 0, head, go.size);
+      a.values = Head(t.v, t.v_steps, 0, head, go.size);
+      go.fns.add(a);
+    }
+  }
+}
+
 }  // namespace
+
+size_t SlicesOf(const AttentionGo& go, size_t length) {
+  return std::max<size_t>(1, std::min((kTasks + go.calls - 1) / go.calls, length / go.least));
+}
 
 size_t WorkerBytes(const AttentionGo& go) {
   HostRoom room;
@@ -299,7 +372,17 @@ void WorkOffTiles(void* state, size_t worker) {
     // The last tiles, which see the most keys, come first.
     const size_t tile = go.tiles - 1 - task / (go.pair_count * go.slices);
     const Pair p(go, go.first_pair + task / go.slices % go.pair_count);
-    WorkOff(go, w, p, tile, task % go.slices);
+    if (task % go.slices < p.slices) WorkOff(go, w, p, tile, task % go.slices);
+  }
+}
+
+void WorkOffTokens(void* state, size_t worker) {
+  const auto& go = *static_cast<const AttentionGo*>(state);
+  HostRoom room{go.workers + worker * go.worker_bytes};
+  const Worker w(go, &room);
+  const size_t tasks = go.t.batch * go.slices;
+  for (size_t task; (task = go.next->fetch_add(1, std::memory_order_relaxed)) < tasks;) {
+    WorkOffToken(go, w, task / go.slices, task % go.slices);
   }
 }
 
@@ -313,7 +396,7 @@ void JoinSlices(const AttentionGo& go, size_t begin, size_t end) {
     }
     for (size_t row = 0; row < go.rows; ++row) {
       const size_t at = pair * go.slices * go.rows + row;
-      go.fns.finish({go.partial.most + at, go.partial.sum + at, go.partial.total + at * go.total_step, go.slices,
+      go.fns.finish({go.partial.most + at, go.partial.sum + at, go.partial.total + at * go.total_step, p.slices,
                      go.rows, go.rows * go.total_step, mean, go.t.value_width, RowOfY(go, p, row)});
     }
   }

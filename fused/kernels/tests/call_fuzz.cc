@@ -255,6 +255,7 @@ Call Make(const std::vector<const Form*>& forms, uint64_t seed, uint64_t number)
 size_t Size(Type type) {
   switch (type) {
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64: return 8;
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32:
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT: return 4;
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16:
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16: return 2;
@@ -265,6 +266,7 @@ size_t Size(Type type) {
 const char* Name(Type type) {
   switch (type) {
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64: return "int64";
+    case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32: return "int32";
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT: return "float32";
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16: return "float16";
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16: return "bfloat16";
@@ -284,6 +286,9 @@ void Fill(Random* r, Type type, int kind, char* to, size_t n) {
              : kind == 2 ? static_cast<uint64_t>(r->Of(kHostile))
                          : static_cast<uint64_t>(static_cast<int64_t>(bits % 7) - 3);
       memcpy(to + 8 * i, &bits, 8);
+    } else if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32) {
+      const auto number = static_cast<int32_t>(kind == 2 ? static_cast<uint64_t>(r->Of(kHostile)) : bits % 9 - 2);
+      memcpy(to + 4 * i, &number, 4);
     } else if (Size(type) == 1 || kind == 3) {  // any bits
       memcpy(to + Size(type) * i, &bits, Size(type));
     } else if (floats) {
@@ -354,6 +359,28 @@ void Ended(int signal) {
   _exit(1);
 }
 
+// FillPaged makes the numbers of a PagedAttention right if the shapes are, most of the time except one number.
+void FillPaged(Random* r, const Call& c, std::vector<OrtValue>* values) {
+  const auto fits = [&](size_t input, size_t rank) {
+    return c.inputs[input] != kLeftOut && c.inputs[input].size() == rank && Elements(c.inputs[input]) > 0 &&
+           Elements(c.inputs[input]) <= kMostElements;
+  };
+  constexpr size_t kFirst = mojo::kPagedAttentionCumulativeSequenceLength;
+  if (c.inputs.size() < mojo::kPagedAttentionSlotMapping || !fits(mojo::kPagedAttentionQ, 3) ||
+      !fits(mojo::kPagedAttentionKeyCache, 4) || !fits(mojo::kPagedAttentionBlockTable, 2)) {
+    return;
+  }
+  for (size_t i = kFirst; i < std::min<size_t>(c.inputs.size(), mojo::kPagedAttentionSink); ++i) {
+    if (!fits(i, i == mojo::kPagedAttentionBlockTable ? 2 : 1)) continue;
+    const auto n = static_cast<size_t>(Elements(c.inputs[i])), spoiled = r->OneIn(8) ? r->Below(n) : n;
+    for (size_t k = 0; k < n; ++k) {
+      const auto number =
+          k == spoiled ? static_cast<int32_t>(r->Of(kHostile)) : PagedNumber(c.inputs, i, static_cast<int64_t>(k));
+      memcpy((*values)[i].data + 4 * k, &number, 4);
+    }
+  }
+}
+
 // Run makes the kernel of a call and runs it twice. It returns the error, empty on success.
 std::string Run(const OrtApi& api, const OrtCustomOp* op, const Call& c) {
   Random r{c.seed};
@@ -366,6 +393,7 @@ std::string Run(const OrtApi& api, const OrtCustomOp* op, const Call& c) {
     context.inputs.push_back(c.inputs[i] == kLeftOut ? nullptr : &inputs[i]);
     if (c.constant[i] && c.inputs[i] != kLeftOut) info.constants[i] = &inputs[i];
   }
+  if (c.op == &mojo::kPagedAttention && c.data < 2) FillPaged(&r, c, &inputs);
   const OrtValue declared{c.declared, {}, nullptr};
   if (!c.declared.empty()) info.declared = &declared;
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -31,6 +31,10 @@ struct FormText {
 const std::vector<FormText>& FormTexts();
 const std::vector<Form>& Forms();
 
+// PagedNumber returns a number of an integer input of PagedAttention, for inputs of these shapes: sequences of unequal
+// lengths, each in blocks of its own if there are enough.
+int32_t PagedNumber(const std::vector<Dims>& inputs, size_t input, int64_t at);
+
 // FindKernel returns the kernel of an op for types and a provider, null for the CPU. It returns null if there is no
 // such kernel.
 const OrtCustomOp* FindKernel(const mojo::OpDef& op, const mojo::TypeCombo& types, const char* provider);

@@ -12,6 +12,11 @@ Result RunForm(const OrtApi& api, const OrtCustomOp* op, const Form& form, const
   std::vector<OrtValue> inputs, outputs;
   for (size_t i = 0; i < form.inputs.size(); ++i) {
     inputs.push_back(Tensor(types.inputs[i], form.inputs[i], 0.25f * static_cast<float>(i)));
+    if (types.inputs[i] != mojo::kI32 || form.inputs[i] == kLeftOut || inputs[i].data == nullptr) continue;
+    for (size_t k = 0; k < inputs[i].memory.size() / 4 - 1; ++k) {
+      const int32_t number = PagedNumber(form.inputs, i, static_cast<int64_t>(k));
+      memcpy(inputs[i].data + 4 * k, &number, 4);
+    }
   }
   for (size_t i = 0; i < form.outputs.size(); ++i) outputs.push_back(Tensor(types.outputs[i], form.outputs[i], 9));
   OrtKernelContext context{{}, {}, threads};
@@ -34,6 +39,10 @@ Result RunForm(const OrtApi& api, const OrtCustomOp* op, const Form& form, const
     // A caller may bind a cache over itself.
     context.outputs[1] = &inputs[mojo::kAttentionPastKey];
     context.outputs[2] = &inputs[mojo::kAttentionPastValue];
+  }
+  if (in_place && form.op.name == mojo::kPagedAttention.name) {
+    context.outputs[1] = &inputs[mojo::kPagedAttentionKeyCache];
+    context.outputs[2] = &inputs[mojo::kPagedAttentionValueCache];
   }
   Result result;
   void* kernel = nullptr;

@@ -14,6 +14,7 @@ from formulas import (
     F16,
     F32,
     I8,
+    I32,
     I64,
     NUMPY_TYPE,
     U8,
@@ -28,7 +29,7 @@ from formulas import (
 )
 
 ONNX_TYPE = {F32: TensorProto.FLOAT, F16: TensorProto.FLOAT16, BF16: TensorProto.BFLOAT16, I64: TensorProto.INT64,
-             I8: TensorProto.INT8, U8: TensorProto.UINT8, F8: TensorProto.FLOAT8E4M3FN}
+             I32: TensorProto.INT32, I8: TensorProto.INT8, U8: TensorProto.UINT8, F8: TensorProto.FLOAT8E4M3FN}
 NORM = dict(axis=-1, epsilon=1e-5, scale_after_cast=0)
 GLU = dict(activation="silu", alpha=1.0, limit=0.0, up_offset=0.0)
 ROTARY = dict(interleaved=0, rotary_dim=8, rotated_side="first", output_layout="halves")

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <sstream>
@@ -52,6 +53,22 @@ const std::vector<Form>& Forms() {
     return made;
   }();
   return forms;
+}
+
+int32_t PagedNumber(const std::vector<Dims>& inputs, size_t input, int64_t at) {
+  const int64_t tokens = inputs[mojo::kPagedAttentionQ][0], pool = inputs[mojo::kPagedAttentionKeyCache][0];
+  const int64_t block = inputs[mojo::kPagedAttentionKeyCache][1];
+  const int64_t batch = inputs[mojo::kPagedAttentionBlockTable][0], most = inputs[mojo::kPagedAttentionBlockTable][1];
+  const auto cum = [&](int64_t b) { return tokens * b * b / (batch * batch); };
+  const auto past = [&](int64_t b) { return std::max<int64_t>(0, most * block + cum(b) - cum(b + 1) - 3 * b); };
+  const auto table = [&](int64_t b, int64_t i) { return pool - 1 - (b * most + i) % pool; };
+  if (input == mojo::kPagedAttentionCumulativeSequenceLength) return static_cast<int32_t>(cum(at));
+  if (input == mojo::kPagedAttentionPastSeqlens) return static_cast<int32_t>(past(at));
+  if (input == mojo::kPagedAttentionBlockTable) return static_cast<int32_t>(table(at / most, at % most));
+  int64_t b = 0;
+  while (b + 1 < batch && cum(b + 1) <= at) ++b;
+  const int64_t place = past(b) + at - cum(b);
+  return at % 3 == 1 ? -1 : static_cast<int32_t>(table(b, place / block % most) * block + place % block);
 }
 
 }  // namespace mojo_test

@@ -373,7 +373,7 @@ OrtValue Tensor(ONNXTensorElementDataType type, const Dims& shape, float seed) {
   size_t n = 1;
   for (int64_t d : shape) n = d < 0 || d > 1 << 20 || n > 1 << 20 ? 0 : n * static_cast<size_t>(d);
   const bool byte = type == kI8 || type == kU8 || type == mojo::kF8;
-  const size_t size = type == kI64 ? 8 : type == kF32 ? 4 : byte ? 1 : 2;
+  const size_t size = type == kI64 ? 8 : type == kF32 || type == mojo::kI32 ? 4 : byte ? 1 : 2;
   OrtValue v{shape, std::vector<char>((n + 1) * size), nullptr};
   v.data = v.memory.data() + size;
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
@@ -391,6 +391,7 @@ OrtValue Tensor(ONNXTensorElementDataType type, const Dims& shape, float seed) {
       memcpy(v.data + i * size, &number, size);
       continue;
     }
+    if (type == mojo::kI32) continue;
     const uint32_t bits = Bits(type, seed + static_cast<float>(i * 37 % period) / 50 - 1);
     memcpy(v.data + i * size, &bits, size);
   }

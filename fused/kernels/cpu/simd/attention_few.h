@@ -51,6 +51,15 @@ MOJO_INLINE V JoinedQuads(const V* v) {
   }
 }
 
+// AskFor prefetches as many bytes as kVectors vectors at far.
+template <int kVectors = 1, class T>
+MOJO_INLINE void AskFor(const T* far) {
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kVectors * kLanes * sizeof(T); i += kCacheLine) {
+    __builtin_prefetch(reinterpret_cast<const char*>(far) + i, 0, 2);
+  }
+}
+
 // Ask prefetches for the reads kFarAhead and kNearAhead bytes ahead, as many bytes as kVectors vectors at row.
 template <int kVectors = 1, class T>
 MOJO_INLINE void Ask(const T* row) {
@@ -64,8 +73,8 @@ MOJO_INLINE void Ask(const T* row) {
 
 // ScoreRows writes the scores of count keys, at most kLanes, for kRows rows from row on. It multiplies four keys at a
 // time with all rows. asks says whether to prefetch later keys.
-template <int kRows, bool kAll, class T>
-void ScoreRows(const AttentionTile& t, size_t row, const T* keys, size_t step, size_t count, bool asks, float* scores) {
+template <class T, int kRows, bool kAll, class Keys>
+void ScoreRows(const AttentionTile& t, size_t row, const Keys& keys, size_t count, bool asks, float* scores) {
   constexpr int kQuads = kLanes / 4;
   constexpr size_t kLine = kCacheLine / sizeof(T);
   const float* q = t.q + row * t.q_step;
@@ -73,11 +82,12 @@ void ScoreRows(const AttentionTile& t, size_t row, const T* keys, size_t step, s
   F32 quads[kRows][kQuads];
   for (int quad = 0; quad < kQuads; ++quad) {
     F32 sum[kRows][4] = {};
-    const T* from[4];
+    const T *from[4], *far[4];
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) {
-      const size_t key = static_cast<size_t>(quad * 4 + k);
-      from[k] = keys + (kAll ? key : Smaller(key, count - 1)) * step;
+      const size_t key = static_cast<size_t>(quad * 4 + k), one = kAll ? key : Smaller(key, count - 1);
+      from[k] = keys[one];
+      if constexpr (!Keys::kFollow) far[k] = keys.Far(one);
     }
     const auto multiply = [&](auto lanes, size_t c) MOJO_LAMBDA {
       F32 query[kRows];
@@ -93,7 +103,13 @@ void ScoreRows(const AttentionTile& t, size_t row, const T* keys, size_t step, s
     size_t c = 0;
     for (; c + kLine <= width; c += kLine) {
 #pragma GCC unroll 4
-      for (int k = 0; asks && k < 4; ++k) Ask<kLine / kLanes>(from[k] + c);
+      for (int k = 0; asks && k < 4; ++k) {
+        if constexpr (Keys::kFollow) {
+          Ask<kLine / kLanes>(from[k] + c);
+        } else {
+          AskFor<kLine / kLanes>(far[k] + c);
+        }
+      }
 #pragma GCC unroll 8
       for (size_t i = 0; i < kLine; i += kLanes) multiply(Whole{}, c + i);
     }
@@ -106,13 +122,13 @@ void ScoreRows(const AttentionTile& t, size_t row, const T* keys, size_t step, s
 }
 
 // ScoreAllRows is ScoreRows for all rows of a tile.
-template <class T>
-void ScoreAllRows(const AttentionTile& t, const T* keys, size_t step, size_t count, bool asks, float* scores) {
+template <class T, class Keys>
+void ScoreAllRows(const AttentionTile& t, const Keys& keys, size_t count, bool asks, float* scores) {
   size_t row = 0;
   const auto rows = [&](auto some, auto all) MOJO_LAMBDA {
     constexpr int kRows = decltype(some)::value;
     for (; row + kRows <= t.rows; row += kRows) {
-      ScoreRows<kRows, decltype(all)::value == 1>(t, row, keys, step, count, asks && row == 0, scores);
+      ScoreRows<T, kRows, decltype(all)::value == 1>(t, row, keys, count, asks && row == 0, scores);
     }
   };
   if (count == kLanes) {
@@ -125,18 +141,23 @@ void ScoreAllRows(const AttentionTile& t, const T* keys, size_t step, size_t cou
 }
 
 // ScoreKeys is ScoreAllRows of any type: if several rows read 16-bit keys, it widens them once for all.
-template <class T>
-void ScoreKeys(const AttentionTile& t, size_t key, size_t count, float* scores) {
-  const T* keys = static_cast<const T*>(t.keys) + key * t.key_step;
+template <class T, class Keys>
+void ScoreKeys(const AttentionTile& t, const Keys& keys, size_t count, float* scores) {
   if (sizeof(T) != sizeof(float) && t.rows > 4) {
     for (size_t i = 0; i < count; ++i) {
-      const T* from = keys + i * t.key_step;
-      for (size_t c = 0; c < t.width; c += kCacheLine / sizeof(T)) Ask(from + c);
+      const T* from = keys[i];
+      for (size_t c = 0; c < t.width; c += kCacheLine / sizeof(T)) {
+        if constexpr (Keys::kFollow) {
+          Ask(from + c);
+        } else {
+          AskFor(keys.Far(i) + c);
+        }
+      }
       Widened<T>(from, t.wide + i * t.q_step, t.width);
     }
-    return ScoreAllRows(t, t.wide, t.q_step, count, false, scores);
+    return ScoreAllRows<float>(t, Steps<float>{t.wide, t.q_step}, count, false, scores);
   }
-  ScoreAllRows(t, keys, t.key_step, count, true, scores);
+  ScoreAllRows<T>(t, keys, count, true, scores);
 }
 
 // Strip is some keys of a block. The first strip starts the sums of the block, the last one adds them to the total.
@@ -147,8 +168,8 @@ struct Strip {
 
 // ValueTile sums the values of a strip times their weights, for kVectors vectors of channels from channel c on; the
 // last vector may be partial.
-template <int kRows, int kVectors, class Lanes, class T>
-MOJO_INLINE void ValueTile(Lanes lanes, const AttentionTile& t, size_t row, const float* weights, const T* values,
+template <class T, int kRows, int kVectors, class Lanes, class Values>
+MOJO_INLINE void ValueTile(Lanes lanes, const AttentionTile& t, size_t row, const float* weights, const Values& values,
                            const Strip& strip, size_t c) {
   float* partial = t.partial + row * t.total_step + c;
   F32 sum[kRows][kVectors] = {};
@@ -160,8 +181,12 @@ MOJO_INLINE void ValueTile(Lanes lanes, const AttentionTile& t, size_t row, cons
     }
   }
   for (size_t j = 0; j < strip.count; ++j) {
-    const T* from = values + c + j * t.value_step;
-    if (row == 0) Ask<kVectors>(from);
+    const T* from = values[j] + c;
+    if constexpr (Values::kFollow) {
+      if (row == 0) Ask<kVectors>(from);
+    } else {
+      if (row == 0) AskFor<kVectors>(values.Far(j) + c);
+    }
     const auto value = [&](int v) MOJO_LAMBDA { return InRegister(Load(lanes, from + v * kLanes)); };
     const auto weight = [&](int r) MOJO_LAMBDA { return Set(weights[r * kAttentionBlock + j]); };
     if constexpr (kManyRegisters) {
@@ -207,32 +232,31 @@ MOJO_INLINE void ValueTile(Lanes lanes, const AttentionTile& t, size_t row, cons
 }
 
 // ValueRows is ValueTile over all channels.
-template <int kRows, class T>
-void ValueRows(const AttentionTile& t, size_t row, const float* weights, const T* values, const Strip& strip) {
+template <class T, int kRows, class Values>
+void ValueRows(const AttentionTile& t, size_t row, const float* weights, const Values& values, const Strip& strip) {
   constexpr int kFit = kAttentionSums / kRows;
   constexpr int kVectors = kFit >= 8 ? 8 : kFit >= 4 ? 4 : 2, kFewer = kVectors < 4 ? kVectors : 4;
   size_t c = 0;
   const auto whole = [&](auto vectors) MOJO_LAMBDA {
     constexpr int kCount = decltype(vectors)::value;
     for (; c + kCount * kLanes <= t.value_width; c += kCount * kLanes) {
-      ValueTile<kRows, kCount>(Whole{}, t, row, weights, values, strip, c);
+      ValueTile<T, kRows, kCount>(Whole{}, t, row, weights, values, strip, c);
     }
   };
   if constexpr (kVectors == 8) whole(Count<8>{});
   whole(Count<kFewer>{});
   whole(Count<1>{});
-  if (c < t.value_width) ValueTile<kRows, 1>(Part{t.value_width - c}, t, row, weights, values, strip, c);
+  if (c < t.value_width) ValueTile<T, kRows, 1>(Part{t.value_width - c}, t, row, weights, values, strip, c);
 }
 
-// AddValues adds the values of a strip of keys, from key on, with the weights of all rows.
-template <class T>
-void AddValues(const AttentionTile& t, size_t key, const Strip& strip, const float* weights) {
-  const T* values = static_cast<const T*>(t.values) + key * t.value_step;
+// AddValues adds the values of a strip of keys with the weights of all rows.
+template <class T, class Values>
+void AddValues(const AttentionTile& t, const Values& values, const Strip& strip, const float* weights) {
   size_t row = 0;
   const auto rows = [&](auto some) MOJO_LAMBDA {
     constexpr int kRows = decltype(some)::value;
     for (; row + kRows <= t.rows; row += kRows) {
-      ValueRows<kRows, T>(t, row, weights + row * kAttentionBlock, values, strip);
+      ValueRows<T, kRows>(t, row, weights + row * kAttentionBlock, values, strip);
     }
   };
   rows(Count<4>{});
@@ -241,9 +265,9 @@ void AddValues(const AttentionTile& t, size_t key, const Strip& strip, const flo
   rows(Count<1>{});
 }
 
-// AddFew adds keys for few rows.
-template <class T>
-void AddFew(const AttentionTile& t) {
+// AddFewRows adds keys for few rows.
+template <class T, class Rows>
+void AddFewRows(const AttentionTile& t, const Rows& keys, const Rows& values) {
   size_t first = t.end, last = t.begin;
   for (size_t row = 0; row < t.rows; ++row) {
     first = Smaller(first, Larger(t.first[row], t.begin));
@@ -252,14 +276,21 @@ void AddFew(const AttentionTile& t) {
   for (size_t key = first; key < last; key += kAttentionBlock) {
     const size_t count = Smaller(last - key, kAttentionBlock);
     for (size_t j = 0; j < count; j += kLanes) {
-      ScoreKeys<T>(t, key + j, Smaller(count - j, kLanes), t.scores + j);
+      ScoreKeys<T>(t, keys.From(key + j), Smaller(count - j, kLanes), t.scores + j);
     }
     Weigh(t, 0, t.rows, key, (count + kLanes - 1) / kLanes * kLanes, t.scores);
     for (size_t j = 0; j < count; j += kValueStrip<T>) {
       const Strip strip{Smaller(count - j, kValueStrip<T>), j == 0, j + kValueStrip<T> >= count};
-      AddValues<T>(t, key + j, strip, t.scores + j);
+      AddValues<T>(t, values.From(key + j), strip, t.scores + j);
     }
   }
+}
+
+template <class T>
+void AddFew(const AttentionTile& t) {
+  const T *keys = static_cast<const T*>(t.keys), *values = static_cast<const T*>(t.values);
+  if (t.places == nullptr) return AddFewRows<T>(t, Steps<T>{keys, t.key_step}, Steps<T>{values, t.value_step});
+  AddFewRows<T>(t, Places<T>{keys, t.key_step, t.places, t.ahead}, Places<T>{values, t.value_step, t.places, t.ahead});
 }
 
 }  // namespace MOJO_ISA

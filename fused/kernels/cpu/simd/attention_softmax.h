@@ -28,6 +28,31 @@ constexpr float kNoScore = -__builtin_inff();
 inline size_t Smaller(size_t a, size_t b) { return a < b ? a : b; }
 inline size_t Larger(size_t a, size_t b) { return a > b ? a : b; }
 
+// Steps are rows at equal distances.
+template <class T>
+struct Steps {
+  static constexpr bool kFollow = true;
+  const T* data;
+  size_t step;
+
+  MOJO_INLINE const T* operator[](size_t j) const { return data + j * step; }
+  Steps From(size_t j) const { return {data + j * step, step}; }
+};
+
+// Places are rows of a pool in any order. Far is an address to prefetch when row j is read.
+template <class T>
+struct Places {
+  static constexpr bool kFollow = false;
+  const T* data;
+  size_t step;
+  const size_t* places;
+  size_t far;
+
+  MOJO_INLINE const T* operator[](size_t j) const { return data + places[j] * step; }
+  MOJO_INLINE const T* Far(size_t j) const { return data + places[j + far] * step; }
+  Places From(size_t j) const { return {data, step, places + j, far}; }
+};
+
 // TanhOf is tanh(x) to about 2 ulp: a polynomial if the powers of e would cancel.
 MOJO_INLINE F32 TanhOf(F32 x) {
   const F32 a = FromBits(Bits(x) & 0x7fffffffu), z = x * x;

@@ -247,7 +247,9 @@ struct AttentionTile {
   const float* const* bias;  // per row: the bias of key 0; may be null
   size_t bias_step;          // 0: one number for all keys
   float softcap;             // 0: no cap
-  const void* keys;          // key 0 of the head
+  const size_t* places;      // per key: its row in keys and values; null: its number
+  size_t ahead;              // keys to prefetch, which have a place, too
+  const void* keys;          // key 0 of the head, or row 0 of a pool
   size_t key_step;
   const void* values;
   size_t value_step;
@@ -271,6 +273,7 @@ struct AttentionPack {
   size_t key_step;
   const void* values;
   size_t value_step;
+  const size_t* places;  // as in AttentionTile
   size_t width;
   size_t value_width;
   size_t count;
