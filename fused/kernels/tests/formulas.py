@@ -369,6 +369,17 @@ class Quantized:
         """W, each operation rounded to float32."""
         return ((self.d * (self.codes - self.zero)).astype(np.float32) + self.m.astype(np.float32)).astype(np.float32)
 
+    def parts(self):
+        """W for rounded activations: the part that the rounded ones are multiplied with, and that of the others."""
+        return self.d * (self.codes - self.center), self.m + self.d * (self.center - self.zero)
+
+    def sizes(self, activations):
+        """Magnitudes of the parts; without rounded activations all is one part."""
+        if activations == "float":
+            w = np.abs(self.values()).astype(np.float64)
+            return w, np.zeros_like(w)
+        return [np.abs(part) + np.zeros(self.codes.shape) for part in self.parts()]
+
 
 def linear(x, codes, scale, minus, super_scale, super_minus, bias, dtype, activations, **attributes):
     """Linear: the rounding of the activations in float32, sums in float64."""
@@ -385,8 +396,8 @@ def linear(x, codes, scale, minus, super_scale, super_minus, bias, dtype, activa
         scaled = blocks * factor
         codes = scaled.astype(ml_dtypes.float8_e4m3fn) if activations == "fp8" else np.round(scaled)
         rounded_x = (codes.astype(np.float64) * (greatest / limit)).reshape(rows.shape)
-        y = rounded_x @ (w.d * (w.codes - w.center)).T + rows.astype(np.float64) @ (
-            w.m + w.d * (w.center - w.zero)).T
+        moved, still = w.parts()
+        y = rounded_x @ moved.T + rows.astype(np.float64) @ still.T
     return rounded(y if bias is None else y + bias, dtype)
 
 
@@ -400,8 +411,9 @@ def qmoe_parts(x, weights, ids, gate_up_codes, gate_up_scale, down_codes, down_s
                gate_up_super_scale, down_super_scale, gate_up_super_minus, down_super_minus, gate_up_bias, down_bias,
                hidden, inner, activations, gate_up_code, gate_up_zero, gate_up_block, down_code, down_zero, down_block,
                **gate):
-    """QMoE, and how far a rounding of an activation can move it: an activation so near the middle of two integers that
-    a sum in another order rounds to the other one.
+    """QMoE, and how far float32 can move it: the errors of the first product and of the gate, in the second product;
+    those of the greatest activation of a block, by which the others are scaled; and activations so near the middle of
+    two integers that they round to the other one.
     """
     ids = np.reshape(ids, (-1, ids.shape[-1])).astype(int)
     tokens, weights = x.reshape(-1, hidden).astype(np.float32), np.reshape(weights, ids.shape).astype(np.float64)
@@ -418,17 +430,22 @@ def qmoe_parts(x, weights, ids, gate_up_codes, gate_up_scale, down_codes, down_s
         h = linear(rows, *first, *of(gate_up_bias), F32, activations=activations, **up).astype(np.float64)
         a = between(h, **gate)
         y[mine] += share * linear(a.astype(np.float32), *second, *of(down_bias), F32, activations=activations, **down)
-        if activations == "float":
-            continue
         # The errors of sums in float32, and of results computed from them, are smaller than this.
-        off = np.abs(rows) @ np.abs(Quantized(*first, **up).values()).T * 8 * EPSILON[F32]
+        small = 8 * EPSILON[F32]
+        off = np.abs(rows) @ sum(Quantized(*first, **up).sizes(activations)).T * small
         place = np.arange(packed)
         signs = np.where(place % 2 if gate["packing"] == "interleaved" else place >= inner, -1, 1)
         near = np.maximum(np.abs(between(h + off, **gate) - a), np.abs(between(h + off * signs, **gate) - a))
-        limit = 127 if activations == "int8" else 32767
-        step = np.repeat(np.abs(a).reshape(len(a), -1, 32).max(-1) / limit, 32, -1) + 1e-300
-        ties = np.abs(a / step % 1 - 0.5) < near / step + limit * 8 * EPSILON[F32]
-        slack[mine] += np.abs(share) * ((ties * step) @ np.abs(Quantized(*second, **down).values()).T)
+        # 1 + erf of a negative number has the error of 1.
+        near += small * (np.abs(a) + between(np.abs(h), **{**gate, "activation": "relu"}))
+        moved, still = Quantized(*second, **down).sizes(activations)
+        slack[mine] += np.abs(share) * (near @ (moved + still).T)
+        if activations != "float":
+            blocks = lambda values: np.repeat(values.reshape(len(a), -1, 32).max(-1), 32, -1)
+            limit, greatest = 127 if activations == "int8" else 32767, blocks(np.abs(a)) + 1e-300
+            step, scaled = greatest / limit, np.abs(a) * (blocks(near) / greatest)
+            ties = np.abs(a / step % 1 - 0.5) < (near + scaled) / step
+            slack[mine] += np.abs(share) * ((ties * step + scaled) @ moved.T)
     return y.reshape(x.shape), slack.reshape(x.shape)
 
 
