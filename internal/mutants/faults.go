@@ -65,8 +65,8 @@ var faults = []fault{
 
 	{"sync", "attention/cpu/attention_tasks.cc", "go.workers + worker * go.worker_bytes",
 		"go.workers + (FAULT ? 0 : worker) * go.worker_bytes", "runtime"},
-	{"sync", "attention/cpu/attention_run.cc", "if (go->slices == 1) return nullptr;",
-		"if (go->slices == 1 || FAULT) return nullptr;", "AttentionTest"},
+	{"sync", "attention/cpu/attention_run.cc", "if (go->slices == 1 && !go->by_token) return nullptr;",
+		"if (go->slices == 1 && !go->by_token || FAULT) return nullptr;", "AttentionTest"},
 	{"sync", "kernels/cpu/simd/attention_softmax.h", "Load(part, t.sum + row) * factor + sums",
 		"Load(part, t.sum + row) * (FAULT ? Set(1) : factor) + sums", "loops"},
 	{"sync", "kernels/cpu/simd/rotary.h", "if (kFrom != kTo && in_place) {",

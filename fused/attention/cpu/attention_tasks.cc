@@ -336,6 +336,14 @@ void WorkOffToken(const AttentionGo& go, const Worker& w, size_t sequence, size_
   }
 }
 
+// WorkOffTasks calls work with the tasks that no worker has begun, until there are none.
+template <class Work>
+void WorkOffTasks(const AttentionGo& go, size_t worker, size_t tasks, Work work) {
+  HostRoom room{go.workers + worker * go.worker_bytes};
+  const Worker w(go, &room);
+  for (size_t task; (task = go.next->fetch_add(1, std::memory_order_relaxed)) < tasks;) work(w, task);
+}
+
 }  // namespace
 
 size_t SlicesOf(const AttentionGo& go, size_t length) {
@@ -365,25 +373,18 @@ void FillAttentionPanels(const AttentionGo& go, size_t begin, size_t end) {
 
 void WorkOffTiles(void* state, size_t worker) {
   const auto& go = *static_cast<const AttentionGo*>(state);
-  HostRoom room{go.workers + worker * go.worker_bytes};
-  const Worker w(go, &room);
-  const size_t tasks = go.pair_count * go.tiles * go.slices;
-  for (size_t task; (task = go.next->fetch_add(1, std::memory_order_relaxed)) < tasks;) {
+  WorkOffTasks(go, worker, go.pair_count * go.tiles * go.slices, [&](const Worker& w, size_t task) {
     // The last tiles, which see the most keys, come first.
     const size_t tile = go.tiles - 1 - task / (go.pair_count * go.slices);
     const Pair p(go, go.first_pair + task / go.slices % go.pair_count);
     if (task % go.slices < p.slices) WorkOff(go, w, p, tile, task % go.slices);
-  }
+  });
 }
 
 void WorkOffTokens(void* state, size_t worker) {
   const auto& go = *static_cast<const AttentionGo*>(state);
-  HostRoom room{go.workers + worker * go.worker_bytes};
-  const Worker w(go, &room);
-  const size_t tasks = go.t.batch * go.slices;
-  for (size_t task; (task = go.next->fetch_add(1, std::memory_order_relaxed)) < tasks;) {
-    WorkOffToken(go, w, task / go.slices, task % go.slices);
-  }
+  WorkOffTasks(go, worker, go.t.batch * go.slices,
+               [&](const Worker& w, size_t task) { WorkOffToken(go, w, task / go.slices, task % go.slices); });
 }
 
 void JoinSlices(const AttentionGo& go, size_t begin, size_t end) {
