@@ -19,7 +19,7 @@ endif
 .PHONY: test-steps test-ray $(TEST_STEPS) test-quick
 
 test-steps:
-	@nice $(MAKE) --no-print-directory $(TEST_STEPS)
+	@nice -n 3 $(MAKE) --no-print-directory $(TEST_STEPS)
 
 # `make check` vets the tests too, with all that go vet knows. To link without what debuggers read takes half of the
 # time. Small heaps are collected so often that it takes a third of the time; tests that measure the heap set the usual
