@@ -18,26 +18,26 @@ import (
 
 // The names of the ops.
 const (
-	RMSNormName         = "RMSNorm"
-	AddRMSNormName      = "AddRMSNorm"
-	GatedRMSNormName    = "GatedRMSNorm"
-	NormQuantizeName    = "NormQuantize"
-	GLUName             = "GLU"
-	RotaryEmbeddingName = "RotaryEmbedding"
-	NormRotaryName      = "NormRotary"
-	TopKRouterName      = "TopKRouter"
-	MoEName             = "MoE"
-	AttentionName       = "Attention"
-	LatentAttentionName = "LatentAttention"
-	PagedAttentionName  = "PagedAttention"
-	AddLayerNormName    = "AddLayerNorm"
-	BiasGELUName        = "BiasGELU"
-	LinearAttentionName = "LinearAttention"
-	CausalConvName      = "CausalConv"
-	LinearName          = "Linear"
-	HalfLinearName      = "HalfLinear"
-	EmbeddingName       = "Embedding"
-	QMoEName            = "QMoE"
+	RMSNormName         = rmsnorm.RMSNormName
+	AddRMSNormName      = rmsnorm.AddRMSNormName
+	GatedRMSNormName    = rmsnorm.GatedRMSNormName
+	NormQuantizeName    = rmsnorm.NormQuantizeName
+	GLUName             = glu.GLUName
+	RotaryEmbeddingName = rotary.RotaryEmbeddingName
+	NormRotaryName      = rotary.NormRotaryName
+	TopKRouterName      = router.TopKRouterName
+	MoEName             = moe.MoEName
+	AttentionName       = attention.AttentionName
+	LatentAttentionName = attention.LatentAttentionName
+	PagedAttentionName  = attention.PagedAttentionName
+	AddLayerNormName    = layernorm.AddLayerNormName
+	BiasGELUName        = gelu.BiasGELUName
+	LinearAttentionName = linearattention.LinearAttentionName
+	CausalConvName      = linearattention.CausalConvName
+	LinearName          = linear.LinearName
+	HalfLinearName      = linear.HalfLinearName
+	EmbeddingName       = linear.EmbeddingName
+	QMoEName            = qmoe.QMoEName
 )
 
 // The names of the attributes, for code that handles single attributes. Read reads all of them as a struct.
@@ -124,184 +124,184 @@ type (
 
 // The inputs of RMSNorm, in order.
 const (
-	RMSNormX = iota
-	RMSNormScale
+	RMSNormX     = rmsnorm.RMSNormX
+	RMSNormScale = rmsnorm.RMSNormScale
 )
 
 // The inputs of AddRMSNorm, in order.
 const (
-	AddRMSNormX = iota
-	AddRMSNormResidual
-	AddRMSNormScale
+	AddRMSNormX        = rmsnorm.AddRMSNormX
+	AddRMSNormResidual = rmsnorm.AddRMSNormResidual
+	AddRMSNormScale    = rmsnorm.AddRMSNormScale
 )
 
 // The inputs of GatedRMSNorm, in order.
 const (
-	GatedRMSNormX = iota
-	GatedRMSNormGate
-	GatedRMSNormScale
+	GatedRMSNormX     = rmsnorm.GatedRMSNormX
+	GatedRMSNormGate  = rmsnorm.GatedRMSNormGate
+	GatedRMSNormScale = rmsnorm.GatedRMSNormScale
 )
 
 // The inputs of NormQuantize, in order.
 const (
-	NormQuantizeX = iota
-	NormQuantizeScale
-	NormQuantizeZero
-	NormQuantizeResidual
+	NormQuantizeX        = rmsnorm.NormQuantizeX
+	NormQuantizeScale    = rmsnorm.NormQuantizeScale
+	NormQuantizeZero     = rmsnorm.NormQuantizeZero
+	NormQuantizeResidual = rmsnorm.NormQuantizeResidual
 )
 
 // The inputs of GLU, in order.
 const (
-	GLUGate = iota
-	GLUUp
+	GLUGate = glu.GLUGate
+	GLUUp   = glu.GLUUp
 )
 
 // The inputs of RotaryEmbedding, in order.
 const (
-	RotaryEmbeddingX = iota
-	RotaryEmbeddingCos
-	RotaryEmbeddingSin
+	RotaryEmbeddingX   = rotary.RotaryEmbeddingX
+	RotaryEmbeddingCos = rotary.RotaryEmbeddingCos
+	RotaryEmbeddingSin = rotary.RotaryEmbeddingSin
 )
 
 // The inputs of NormRotary, in order.
 const (
-	NormRotaryX = iota
-	NormRotaryScale
-	NormRotaryCos
-	NormRotarySin
+	NormRotaryX     = rotary.NormRotaryX
+	NormRotaryScale = rotary.NormRotaryScale
+	NormRotaryCos   = rotary.NormRotaryCos
+	NormRotarySin   = rotary.NormRotarySin
 )
 
 // The inputs of TopKRouter, in order.
 const (
-	TopKRouterLogits = iota
-	TopKRouterCorrectionBias
+	TopKRouterLogits         = router.TopKRouterLogits
+	TopKRouterCorrectionBias = router.TopKRouterCorrectionBias
 )
 
 // The inputs of MoE, in order.
 const (
-	MoEX = iota
-	MoEWeights
-	MoEIDs
-	MoEGateUp
-	MoEDown
-	MoEGateUpBias
-	MoEDownBias
+	MoEX          = moe.MoEX
+	MoEWeights    = moe.MoEWeights
+	MoEIDs        = moe.MoEIDs
+	MoEGateUp     = moe.MoEGateUp
+	MoEDown       = moe.MoEDown
+	MoEGateUpBias = moe.MoEGateUpBias
+	MoEDownBias   = moe.MoEDownBias
 )
 
 // The inputs of Attention, in order.
 const (
-	AttentionQ = iota
-	AttentionK
-	AttentionV
-	AttentionKeyValid
-	AttentionPastKey
-	AttentionPastValue
-	AttentionPastLength
-	AttentionBias
-	AttentionSink
+	AttentionQ          = attention.AttentionQ
+	AttentionK          = attention.AttentionK
+	AttentionV          = attention.AttentionV
+	AttentionKeyValid   = attention.AttentionKeyValid
+	AttentionPastKey    = attention.AttentionPastKey
+	AttentionPastValue  = attention.AttentionPastValue
+	AttentionPastLength = attention.AttentionPastLength
+	AttentionBias       = attention.AttentionBias
+	AttentionSink       = attention.AttentionSink
 )
 
 // The inputs of LatentAttention, in order.
 const (
-	LatentAttentionQ = iota
-	LatentAttentionC
-	LatentAttentionKPE
-	LatentAttentionW
-	LatentAttentionKeyValid
-	LatentAttentionPast
-	LatentAttentionPastLength
+	LatentAttentionQ          = attention.LatentAttentionQ
+	LatentAttentionC          = attention.LatentAttentionC
+	LatentAttentionKPE        = attention.LatentAttentionKPE
+	LatentAttentionW          = attention.LatentAttentionW
+	LatentAttentionKeyValid   = attention.LatentAttentionKeyValid
+	LatentAttentionPast       = attention.LatentAttentionPast
+	LatentAttentionPastLength = attention.LatentAttentionPastLength
 )
 
 // The inputs of PagedAttention, in order.
 const (
-	PagedAttentionQ = iota
-	PagedAttentionK
-	PagedAttentionV
-	PagedAttentionKeyCache
-	PagedAttentionValueCache
-	PagedAttentionCumulativeSequenceLength
-	PagedAttentionPastSeqlens
-	PagedAttentionBlockTable
-	PagedAttentionSlotMapping
-	PagedAttentionSink
+	PagedAttentionQ                        = attention.PagedAttentionQ
+	PagedAttentionK                        = attention.PagedAttentionK
+	PagedAttentionV                        = attention.PagedAttentionV
+	PagedAttentionKeyCache                 = attention.PagedAttentionKeyCache
+	PagedAttentionValueCache               = attention.PagedAttentionValueCache
+	PagedAttentionCumulativeSequenceLength = attention.PagedAttentionCumulativeSequenceLength
+	PagedAttentionPastSeqlens              = attention.PagedAttentionPastSeqlens
+	PagedAttentionBlockTable               = attention.PagedAttentionBlockTable
+	PagedAttentionSlotMapping              = attention.PagedAttentionSlotMapping
+	PagedAttentionSink                     = attention.PagedAttentionSink
 )
 
 // The inputs of AddLayerNorm, in order.
 const (
-	AddLayerNormX = iota
-	AddLayerNormResidual
-	AddLayerNormScale
-	AddLayerNormBias
-	AddLayerNormXBias
+	AddLayerNormX        = layernorm.AddLayerNormX
+	AddLayerNormResidual = layernorm.AddLayerNormResidual
+	AddLayerNormScale    = layernorm.AddLayerNormScale
+	AddLayerNormBias     = layernorm.AddLayerNormBias
+	AddLayerNormXBias    = layernorm.AddLayerNormXBias
 )
 
 // The inputs of BiasGELU, in order.
 const (
-	BiasGELUX = iota
-	BiasGELUBias
+	BiasGELUX    = gelu.BiasGELUX
+	BiasGELUBias = gelu.BiasGELUBias
 )
 
 // The inputs of LinearAttention, in order.
 const (
-	LinearAttentionQ = iota
-	LinearAttentionK
-	LinearAttentionV
-	LinearAttentionPast
-	LinearAttentionDecay
-	LinearAttentionBeta
+	LinearAttentionQ     = linearattention.LinearAttentionQ
+	LinearAttentionK     = linearattention.LinearAttentionK
+	LinearAttentionV     = linearattention.LinearAttentionV
+	LinearAttentionPast  = linearattention.LinearAttentionPast
+	LinearAttentionDecay = linearattention.LinearAttentionDecay
+	LinearAttentionBeta  = linearattention.LinearAttentionBeta
 )
 
 // The inputs of CausalConv, in order.
 const (
-	CausalConvX = iota
-	CausalConvWeight
-	CausalConvBias
-	CausalConvPast
+	CausalConvX      = linearattention.CausalConvX
+	CausalConvWeight = linearattention.CausalConvWeight
+	CausalConvBias   = linearattention.CausalConvBias
+	CausalConvPast   = linearattention.CausalConvPast
 )
 
 // The inputs of Linear, in order.
 const (
-	LinearX = iota
-	LinearCodes
-	LinearScale
-	LinearMinus
-	LinearSuperScale
-	LinearSuperMinus
-	LinearBias
+	LinearX          = linear.LinearX
+	LinearCodes      = linear.LinearCodes
+	LinearScale      = linear.LinearScale
+	LinearMinus      = linear.LinearMinus
+	LinearSuperScale = linear.LinearSuperScale
+	LinearSuperMinus = linear.LinearSuperMinus
+	LinearBias       = linear.LinearBias
 )
 
 // The inputs of HalfLinear, in order.
 const (
-	HalfLinearX = iota
-	HalfLinearW
-	HalfLinearBias
+	HalfLinearX    = linear.HalfLinearX
+	HalfLinearW    = linear.HalfLinearW
+	HalfLinearBias = linear.HalfLinearBias
 )
 
 // The inputs of Embedding, in order.
 const (
-	EmbeddingIDs = iota
-	EmbeddingCodes
-	EmbeddingScale
-	EmbeddingMinus
-	EmbeddingSuperScale
-	EmbeddingSuperMinus
+	EmbeddingIDs        = linear.EmbeddingIDs
+	EmbeddingCodes      = linear.EmbeddingCodes
+	EmbeddingScale      = linear.EmbeddingScale
+	EmbeddingMinus      = linear.EmbeddingMinus
+	EmbeddingSuperScale = linear.EmbeddingSuperScale
+	EmbeddingSuperMinus = linear.EmbeddingSuperMinus
 )
 
 // The inputs of QMoE, in order.
 const (
-	QMoEX = iota
-	QMoEWeights
-	QMoEIDs
-	QMoEGateUpCodes
-	QMoEGateUpScale
-	QMoEDownCodes
-	QMoEDownScale
-	QMoEGateUpMinus
-	QMoEDownMinus
-	QMoEGateUpSuperScale
-	QMoEDownSuperScale
-	QMoEGateUpSuperMinus
-	QMoEDownSuperMinus
-	QMoEGateUpBias
-	QMoEDownBias
+	QMoEX                = qmoe.QMoEX
+	QMoEWeights          = qmoe.QMoEWeights
+	QMoEIDs              = qmoe.QMoEIDs
+	QMoEGateUpCodes      = qmoe.QMoEGateUpCodes
+	QMoEGateUpScale      = qmoe.QMoEGateUpScale
+	QMoEDownCodes        = qmoe.QMoEDownCodes
+	QMoEDownScale        = qmoe.QMoEDownScale
+	QMoEGateUpMinus      = qmoe.QMoEGateUpMinus
+	QMoEDownMinus        = qmoe.QMoEDownMinus
+	QMoEGateUpSuperScale = qmoe.QMoEGateUpSuperScale
+	QMoEDownSuperScale   = qmoe.QMoEDownSuperScale
+	QMoEGateUpSuperMinus = qmoe.QMoEGateUpSuperMinus
+	QMoEDownSuperMinus   = qmoe.QMoEDownSuperMinus
+	QMoEGateUpBias       = qmoe.QMoEGateUpBias
+	QMoEDownBias         = qmoe.QMoEDownBias
 )
