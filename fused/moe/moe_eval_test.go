@@ -2,8 +2,6 @@ package moe_test
 
 import (
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -14,44 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestMixtureBodiesInTheEvaluator evaluates the definitions of TopKRouter and MoE with the built-in evaluator, without
-// roundings, and compares them with the formulas written out.
-func TestMixtureBodiesInTheEvaluator(t *testing.T) {
-	for _, opset := range []int64{13, 15, 18, 24} {
-		for _, bodies := range []func(optest.AddCase, int64){optest.AddRouterBodies, optest.AddMoEBodies} {
-			r := rand.New(rand.NewPCG(3, 5))
-			bodies(func(o *op.Op, attrs []*onnx.Attribute, types []onnx.DataType, dims ...[]int64) {
-				s := op.Site{Attributes: attrs, Types: types, Dims: dims, Opset: opset}
-				name := fmt.Sprintf("%s.%s at opset %d on %v", o.Name, o.Overload(s), opset, dims)
-				in := optest.RandomInputs(r, s)
-				got, err := optest.Evaluate(o, s, in)
-				if err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
-				want := optest.NaiveRouter
-				if o == moe.Op {
-					want = optest.NaiveMoE
-				}
-				for i, w := range want(s, in) {
-					if len(got[i].F)+len(got[i].I) != len(w) {
-						t.Fatalf("%s: output %s has %v, want %d elements", name, o.Outputs[i].Name, got[i], len(w))
-					}
-					for j, x := range w {
-						y := math.NaN()
-						if got[i].F != nil {
-							y = got[i].F[j]
-						} else if got[i].I != nil {
-							y = float64(got[i].I[j])
-						}
-						if !(math.Abs(x-y) <= 1e-6*(1+math.Abs(x))) { // attributes are float32
-							t.Fatalf("%s: output %s, element %d is %v, want %v", name, o.Outputs[i].Name, j, y, x)
-						}
-					}
-				}
-			}, opset)
-		}
-	}
-}
+func TestBodies(t *testing.T) { optest.RunBodies(t, optest.AddMoEBodies, optest.NaiveMoE) }
 
 // TestMoEBodyReadsChosenExpertsAlone has experts that are computed as they are read: the definition must not ask for
 // one that no token chose, so that a site of many experts is checked in the memory of a few.

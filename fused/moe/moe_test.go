@@ -5,15 +5,11 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused/internal/optest"
 	"github.com/mojo-patch/mojo-patch/fused/moe"
-	"github.com/mojo-patch/mojo-patch/fused/router"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 func TestMoESupports(t *testing.T) {
-	type (
-		form   = optest.MoeForm
-		routes = optest.RouterForm
-	)
+	type form = optest.MoeForm
 	const f32, f16, bf16, i64, none = onnx.Float, onnx.Float16, onnx.BFloat16, onnx.Int64, onnx.Undefined
 	x, k, up, down := []int64{7, 6}, []int64{7, 2}, []int64{4, 20, 6}, []int64{4, 6, 10}
 	base := []onnx.DataType{f32, f32, i64, f32, f32}
@@ -56,32 +52,6 @@ func TestMoESupports(t *testing.T) {
 		{"moe, other k", moe.Op, form{}.Attrs(), base, [][]int64{x, {7, 3}, k, up, down},
 			"ids of shape [U..., K], here [U..., 3]"},
 		{"moe, relu with alpha", moe.Op, form{Activation: "relu", Alpha: 2}.Attrs(), base, nil, "alpha"},
-		{"router", router.Op, routes{K: 2}.Attrs(), []onnx.DataType{f16}, [][]int64{{3, 8}}, ""},
-		{"router, bias", router.Op, routes{K: 2}.Attrs(), []onnx.DataType{f16, f32}, [][]int64{{3, 8}, {8}}, ""},
-		{"router, broadcast bias", router.Op, routes{K: 2}.Attrs(), []onnx.DataType{f16, f32},
-			[][]int64{{3, 8}, {1, 8}}, "correction_bias"},
-		{"router of integers", router.Op, routes{K: 2}.Attrs(), []onnx.DataType{i64}, nil, "not int64"},
-		{"router, k of more than there are", router.Op, routes{K: 9}.Attrs(), []onnx.DataType{f32},
-			[][]int64{{3, 8}},
-			"experts to choose from: top_k <= group_top_k*(E/groups), here 9 and 8"},
-		{"router, k of more than in the groups", router.Op, routes{K: 3, Groups: 4, Kept: 1}.Attrs(),
-			[]onnx.DataType{f32}, [][]int64{{3, 8}}, "here 3 and 2"},
-		{"router, groups that do not divide", router.Op, routes{K: 1, Groups: 3, Kept: 1}.Attrs(),
-			[]onnx.DataType{f32},
-			[][]int64{{3, 8}}, "divide"},
-		{"router, groups of one", router.Op, routes{K: 1, Groups: 8, Kept: 2, GroupScore: "top2_sum"}.Attrs(),
-			[]onnx.DataType{f32}, [][]int64{{3, 8}}, "two experts or more"},
-		{"router, groups after the choice", router.Op, routes{K: 1, Groups: 2, Order: "top_k_first"}.Attrs(),
-			[]onnx.DataType{f32}, nil, "groups is 2"},
-		{"router, too many groups kept", router.Op, routes{K: 1, Groups: 2, Kept: 3}.Attrs(), []onnx.DataType{f32},
-			nil,
-			"group_top_k"},
-		{"router, another excluded score", router.Op, routes{K: 1, Excluded: 1}.Attrs(), []onnx.DataType{f32}, nil,
-			"excluded_score"},
-		{"router, negative epsilon", router.Op, routes{K: 1, Epsilon: -1}.Attrs(), []onnx.DataType{f32}, nil,
-			"epsilon"},
-		{"router of a scalar", router.Op, routes{K: 1}.Attrs(), []onnx.DataType{f32}, [][]int64{{}},
-			"logits of shape [A..., E]"},
 	}
 	optest.RunSupports(t, tests)
 }

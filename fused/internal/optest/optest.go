@@ -2,9 +2,10 @@
 package optest
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
@@ -79,6 +80,34 @@ func Evaluate(o *op.Op, s op.Site, in []*reference.Tensor) ([]*reference.Tensor,
 	return reference.NewForOpset(s.Opset, []*onnx.Function{f}, reference.Options{Exact: true}).Op(n, in)
 }
 
+// RunBodies evaluates the definitions of an op with the built-in evaluator, without roundings, and compares them with
+// the formulas written out.
+func RunBodies(t *testing.T, bodies func(AddCase, int64), naive func(op.Site, []*reference.Tensor) [][]float64) {
+	for _, opset := range []int64{13, 15, 18, 24} {
+		r := rand.New(rand.NewPCG(3, 5))
+		bodies(func(o *op.Op, attrs []*onnx.Attribute, types []onnx.DataType, dims ...[]int64) {
+			s := op.Site{Attributes: attrs, Types: types, Dims: dims, Opset: opset}
+			name := fmt.Sprintf("%s.%s at opset %d on %v", o.Name, o.Overload(s), opset, dims)
+			in := RandomInputs(r, s)
+			got, err := Evaluate(o, s, in)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for i, w := range naive(s, in) {
+				if len(got[i].F)+len(got[i].I) != len(w) {
+					t.Fatalf("%s: output %s has %v, want %d elements", name, o.Outputs[i].Name, got[i], len(w))
+				}
+				for j, x := range w {
+					// attributes are float32
+					if y := got[i].Floats()[j]; !(math.Abs(x-y) <= 1e-6*(1+math.Abs(x))) {
+						t.Fatalf("%s: output %s, element %d is %v, want %v", name, o.Outputs[i].Name, j, y, x)
+					}
+				}
+			}
+		}, opset)
+	}
+}
+
 // AddCase adds a node to a model.
 type AddCase func(op *op.Op, attrs []*onnx.Attribute, types []onnx.DataType, dims ...[]int64)
 
@@ -95,21 +124,12 @@ type RouterForm struct {
 
 // Attrs returns the attributes.
 func (f RouterForm) Attrs() []*onnx.Attribute {
-	pick := func(s, def string) string {
-		if s == "" {
-			return def
-		}
-		return s
-	}
-	if f.scal == 0 {
-		f.scal = 1
-	}
-	return []*onnx.Attribute{onnx.IntAttr("top_k", max(f.K, 1)), onnx.StringAttr("score", pick(f.score, "softmax")),
-		onnx.StringAttr("order", pick(f.Order, "score_first")), onnx.IntAttr("groups",
+	return []*onnx.Attribute{onnx.IntAttr("top_k", max(f.K, 1)), onnx.StringAttr("score", cmp.Or(f.score, "softmax")),
+		onnx.StringAttr("order", cmp.Or(f.Order, "score_first")), onnx.IntAttr("groups",
 			max(f.Groups, 1)), onnx.IntAttr("group_top_k", max(f.Kept, 1)),
-		onnx.StringAttr("group_score", pick(f.GroupScore, "max")), onnx.FloatAttr("excluded_score", f.Excluded),
+		onnx.StringAttr("group_score", cmp.Or(f.GroupScore, "max")), onnx.FloatAttr("excluded_score", f.Excluded),
 		onnx.IntAttr("renormalize", f.renormalize), onnx.FloatAttr("epsilon", f.Epsilon),
-		onnx.FloatAttr("scale", f.scal)}
+		onnx.FloatAttr("scale", cmp.Or(f.scal, 1))}
 }
 
 // MoeForm is the attributes of MoE, with the same zero values.
@@ -121,18 +141,10 @@ type MoeForm struct {
 
 // Attrs returns the attributes.
 func (f MoeForm) Attrs() []*onnx.Attribute {
-	pick := func(s, def string) string {
-		if s == "" {
-			return def
-		}
-		return s
-	}
-	if f.Alpha == 0 {
-		f.Alpha = 1
-	}
-	return append(GluAttrs(pick(f.Activation, "silu"), f.Alpha, f.Limit, f.offset),
-		onnx.StringAttr("packing", pick(f.Packing, "halves")),
-		onnx.StringAttr("gate_up_layout", pick(f.Up, "out_in")), onnx.StringAttr("down_layout", pick(f.Down, "out_in")))
+	return append(GluAttrs(cmp.Or(f.Activation, "silu"), cmp.Or(f.Alpha, 1), f.Limit, f.offset),
+		onnx.StringAttr("packing", cmp.Or(f.Packing, "halves")),
+		onnx.StringAttr("gate_up_layout", cmp.Or(f.Up, "out_in")),
+		onnx.StringAttr("down_layout", cmp.Or(f.Down, "out_in")))
 }
 
 var negativeInfinity = float32(math.Inf(-1))
@@ -201,99 +213,6 @@ func AddMoEBodies(add AddCase, opset int64) {
 			[]int64{0, 2},
 			gateUp, down, gateUpBias)
 	}
-}
-
-func naiveScore(score string, v []float64) []float64 {
-	out, sum := make([]float64, len(v)), 0.0
-	for i, x := range v {
-		switch score {
-		case router.ScoreSigmoid:
-			out[i] = 1 / (1 + math.Exp(-x))
-			continue
-		case router.ScoreSqrtSoft:
-			out[i] = math.Sqrt(math.Log1p(math.Exp(x)))
-			continue
-		}
-		out[i] = math.Exp(x - slices.Max(v))
-		sum += out[i]
-	}
-	for i := range out {
-		if score == router.ScoreSoftmax {
-			out[i] /= sum
-		}
-	}
-	return out
-}
-
-// greatest returns the places of the k greatest elements, the first of equals first.
-func greatest(v []float64, k int64) []int {
-	at := make([]int, len(v))
-	for i := range at {
-		at[i] = i
-	}
-	slices.SortStableFunc(at, func(a, b int) int {
-		switch {
-		case v[a] > v[b]:
-			return -1
-		case v[a] < v[b]:
-			return 1
-		}
-		return 0
-	})
-	return at[:k]
-}
-
-// NaiveRouter returns the results of TopKRouter, token by token.
-func NaiveRouter(s op.Site, in []*reference.Tensor) [][]float64 {
-	score, first := s.Attr("score").String, s.Attr("order").String == router.TopKFirst
-	groups, experts := int(s.Attr("groups").Int), in[0].Shape[in[0].Rank()-1]
-	var weights, ids []float64
-	for row := 0; row < in[0].Len(); row += experts {
-		v := in[0].F[row : row+experts]
-		if !first {
-			v = naiveScore(score, v)
-		}
-		choice := slices.Clone(v)
-		if len(in) > 1 {
-			for i := range choice {
-				choice[i] += in[1].F[i]
-			}
-		}
-		if groups > 1 {
-			size := experts / groups
-			scores := make([]float64, groups)
-			for g := range scores {
-				sorted := slices.Sorted(slices.Values(choice[g*size : (g+1)*size]))
-				if scores[g] = sorted[size-1]; s.Attr("group_score").String == router.GroupTop2Sum {
-					scores[g] += sorted[size-2]
-				}
-			}
-			kept := greatest(scores, s.Attr("group_top_k").Int)
-			for i := range choice {
-				if !slices.Contains(kept, i/size) {
-					choice[i] = float64(s.Attr("excluded_score").Float)
-				}
-			}
-		}
-		var w []float64
-		sum := 0.0
-		for _, id := range greatest(choice, s.Attr("top_k").Int) {
-			ids, w = append(ids, float64(id)), append(w, v[id])
-		}
-		if first {
-			w = naiveScore(score, w)
-		}
-		for _, x := range w {
-			sum += x
-		}
-		for _, x := range w {
-			if s.Attr("renormalize").Int == 1 {
-				x /= sum + float64(s.Attr("epsilon").Float)
-			}
-			weights = append(weights, x*float64(s.Attr("scale").Float))
-		}
-	}
-	return [][]float64{weights, ids}
 }
 
 // gelu is the standard's Gelu, as the evaluator has it.
