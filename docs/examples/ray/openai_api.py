@@ -96,13 +96,14 @@ class API:
                 raise Wrong(f"there is no {path}", status=404)
             if http.method != "POST":
                 raise Wrong(f"{path} takes POST requests", status=405)
-            job = self.read(path == CHAT, await self.ingress.read(http))
+            chat = path == CHAT
+            job = self.read(chat, await self.ingress.read(http))
         except Wrong as e:
             return failure(e.args[0], e.status, e.param, e.code)
-        about = {"id": f"{'chatcmpl' if path == CHAT else 'cmpl'}-{uuid.uuid4().hex}", "created": int(time.time()),
+        about = {"id": f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}", "created": int(time.time()),
                  "model": self.name}
         if job.stream:
-            return StreamingResponse(self.events(path == CHAT, job, about), media_type="text/event-stream")
+            return StreamingResponse(self.events(chat, job, about), media_type="text/event-stream")
         pieces, tokens = [], []
         try:
             async for piece in self.pieces(job, tokens):
@@ -110,13 +111,9 @@ class API:
         except Exception as e:
             return failure(f"{type(e).__name__}: {str(e)[:200]}", 500)
         text = "".join(piece for piece, _ in pieces)
-        choice = {"index": 0, "finish_reason": pieces[-1][1], "logprobs": None}
-        if path == CHAT:
-            choice["message"] = {"role": "assistant", "content": text}
-        else:
-            choice["text"] = text
-        return JSONResponse({**about, "object": "chat.completion" if path == CHAT else "text_completion",
-                             "choices": [choice], "usage": usage(job, tokens)})
+        content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+        return JSONResponse({**about, "object": "chat.completion" if chat else "text_completion",
+                             "choices": [choice(content, pieces[-1][1])], "usage": usage(job, tokens)})
 
     def read(self, chat, request):
         """Makes a job of a request, or raises Wrong."""
@@ -177,7 +174,7 @@ class API:
 
     def encode(self, text, **options):
         if not self.ingress.tokenizer:
-            raise Wrong("there is no tokenizer here: send a prompt of token ids", "prompt")
+            raise Wrong("the server has no tokenizer: send a prompt of token ids", "prompt")
         return self.ingress.tokenizer.encode(text, **options).ids
 
     async def pieces(self, job, tokens):
@@ -201,19 +198,22 @@ class API:
         tokens, first = [], True
         try:
             async for piece, reason in self.pieces(job, tokens):
-                choice = {"index": 0, "finish_reason": reason, "logprobs": None}
                 if chat:
-                    choice["delta"] = {"role": "assistant", "content": piece} if first else {"content": piece}
+                    content = {"delta": {"role": "assistant", "content": piece} if first else {"content": piece}}
                 else:
-                    choice["text"] = piece
+                    content = {"text": piece}
                 first = False
-                yield event({**about, "choices": [choice]})
+                yield event({**about, "choices": [choice(content, reason)]})
         except Exception as e:  # the stream has begun: its status is sent
             yield event(error(f"{type(e).__name__}: {str(e)[:200]}", 500))
             return
         if job.usage:
             yield event({**about, "choices": [], "usage": usage(job, tokens)})
         yield "data: [DONE]\n\n"
+
+
+def choice(content, reason):
+    return {"index": 0, "finish_reason": reason, "logprobs": None, **content}
 
 
 def usage(job, tokens):
