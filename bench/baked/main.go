@@ -52,8 +52,8 @@ func main() {
 	}
 }
 
-// try frees one export. The result is right, wrong or refused, kept for exports that must be
-// refused, or assumed for those that -extend-masks frees.
+// try frees one export. The result is right, wrong or refused, kept for exports that must be refused, or assumed for
+// those that -extend-masks frees.
 func try(dir string) (result, why string) {
 	var truth struct {
 		Free   string

@@ -370,7 +370,7 @@ class Quantized:
         return ((self.d * (self.codes - self.zero)).astype(np.float32) + self.m.astype(np.float32)).astype(np.float32)
 
     def parts(self):
-        """W for rounded activations: the part that the rounded ones are multiplied with, and that of the others."""
+        """The part of W that multiplies the rounded activations, and the part that multiplies them as they came."""
         return self.d * (self.codes - self.center), self.m + self.d * (self.center - self.zero)
 
     def sizes(self, activations):
