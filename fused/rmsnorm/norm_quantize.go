@@ -25,7 +25,7 @@ var normQuantize = &op.Op{
 		"If a row of v has an infinity or a NaN, its Y is not specified and its Y_scale is not finite.",
 	},
 	Family:  normFamily,
-	Devices: []op.Device{op.CPU},
+	Devices: []op.Device{op.CPU, op.CUDA},
 	Inputs: []op.Param{
 		{Name: "X", Type: "T", Dims: "A... D"},
 		{Name: "scale", Type: "S", Dims: "D"},

@@ -35,6 +35,7 @@
   X(RMSNorm) \
   X(AddRMSNorm) \
   X(GatedRMSNorm) \
+  X(NormQuantize) \
   X(GLU) \
   X(RotaryEmbedding) \
   X(NormRotary) \

@@ -80,6 +80,27 @@ typedef struct {
 
 cudaError_t MojoCudaGatedRMSNorm(const MojoGatedRMSNormArgs* args, cudaStream_t stream);
 
+/* MojoNormQuantizeArgs is one NormQuantize. scale_type is x_type or float32. y is int8, or float8e4m3fn with float8.
+ * sum may be x or residual. */
+typedef struct {
+  const void* x;        /* [rows, width] of x_type */
+  const void* residual; /* [rows, width] of x_type, or null */
+  const void* scale;    /* [width] of scale_type */
+  void* y;              /* [rows, width] */
+  float* y_scale;       /* [rows] */
+  void* sum;            /* [rows, width] of x_type, or null */
+  size_t rows;
+  size_t width;
+  float epsilon;
+  float least_scale;
+  int scale_after_cast; /* only if scale_type is x_type */
+  int float8;
+  MojoType x_type;
+  MojoType scale_type;
+} MojoNormQuantizeArgs;
+
+cudaError_t MojoCudaNormQuantize(const MojoNormQuantizeArgs* args, cudaStream_t stream);
+
 /* MojoAddLayerNormArgs is one AddLayerNorm. x_type is y_type or float32. sum may be x, and y residual where both have
  * one type. */
 typedef struct {
