@@ -39,7 +39,13 @@ def profiled(model, runs, providers=None, library=True):
         options.profile_file_prefix = os.path.join(folder, "profile")
         if library:
             options.register_custom_ops_library(h.library)
-        session = ort.InferenceSession(model, options, providers=providers or h.providers)
+        wanted = providers or h.providers
+        first = wanted[0] if isinstance(wanted[0], str) else wanted[0][0]
+        # onnxruntime may fail to open a session on CUDA while other threads run theirs. It falls back to the CPU then.
+        for _ in range(3):
+            session = ort.InferenceSession(model, options, providers=wanted)
+            if session.get_providers()[0] == first:
+                break
         kinds = {i.name: i.type for i in session.get_inputs()}
         outputs = []
         for feeds in runs:
