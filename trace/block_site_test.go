@@ -14,7 +14,6 @@ func TestCores(t *testing.T) {
 	for model, want := range map[string][]string{
 		"llama-ts-fp32":                {"layer 0 attention", "layer 0 mlp", "layer 1 attention", "layer 1 mlp"},
 		"mixtral-batched_mm-ts-fp16":   {"layer 0 attention", "layer 0 experts", "layer 1 attention", "layer 1 experts"},
-		"cohere-dynamo-fp32":           {"layer 0 attention", "layer 0 mlp", "layer 1 attention", "layer 1 mlp"},
 		"deepseek3-batched_mm-ts-fp32": {"layer 0 attention", "layer 0 mlp", "layer 1 attention", "layer 1 experts"},
 	} {
 		m, plan := planOf(t, "../models/"+model+".onnx")

@@ -71,7 +71,7 @@ func TestBlocks(t *testing.T) {
 	usual := "embedding, layer 0 norm, layer 0 attention, layer 0 mlp, " +
 		"layer 1 norm, layer 1 attention, layer 1 mlp, head"
 	for name, want := range map[string]string{
-		"qwen3-dynamo-fp32": usual, "gemma2-ts-fp32": usual, "cohere-dynamo-fp32": usual,
+		"qwen3-dynamo-fp32": usual, "gemma2-ts-fp32": usual,
 		"llama-dynamo23-fp32":           usual,
 		"bamba-dynamo-fp32":             strings.Replace(usual, "layer 0 attention", "layer 0 mixer", 1),
 		"gptoss-batched_mm-dynamo-fp32": strings.ReplaceAll(usual, "mlp", "experts"),
