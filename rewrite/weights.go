@@ -123,7 +123,7 @@ func (w *writer) initializerOf(c *candidate, v *onnx.Value, k *constant) *onnx.V
 		made, g, name = w.packed, w.run.Model.Graph, c.Match.Outputs[0].Name+"_"+v.Name
 	}
 	if k.value = made[k.key]; k.value == nil {
-		k.tensor.Name = name
+		k.tensor = k.tensor.Tied(name) // a node that is copied may share its tensor with an initializer of the model
 		k.value = w.edit.AddInitializer(g, k.tensor)
 		made[k.key] = k.value
 	}

@@ -317,3 +317,16 @@ func TestWeightsWithoutData(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestConstantOfTheModel replaces nodes by nodes with a tensor of the model, which keeps its name.
+func TestConstantOfTheModel(t *testing.T) {
+	b := onnxtest.New(18)
+	c := b.Floats([]int64{2}, 1, 2)
+	was := c.Name
+	w := &writer{scope: &pass.Scope{Graph: b.Graph}, constants: map[string]*onnx.Value{}}
+	k := &constant{tensor: c.Const, key: onnx.TensorKey(c.Const)}
+	made := w.initializerOf(nil, onnx.NewFunction("", "", "", 18).Body.NewValue("axes"), k)
+	if c.Const.Name != was || made.Const.Name != made.Name || made.Name == was {
+		t.Errorf("initializer %s has the tensor %s, and %s has %s", was, c.Const.Name, made.Name, made.Const.Name)
+	}
+}
