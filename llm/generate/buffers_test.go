@@ -44,13 +44,16 @@ func openOn(t *testing.T, path string, provider ort.Option) *generate.Generator 
 	return g
 }
 
-// cachedModels are the recorded models that have caches of keys and values.
+// cachedModels are the recorded models that have only caches of keys and values.
 var cachedModels = []string{"positions-fp32", "cache-fp16", "absolute-fp16", "llama-kv-dynamo-fp32"}
+
+// hybrid is the recorded model that has states too.
+const hybrid = "hybrid-fp32"
 
 // TestBuffers compares generation with in-place buffers with transformers: each prompt by itself, all together, and in
 // pieces; with kernels and with definitions.
 func TestBuffers(t *testing.T) {
-	for _, name := range cachedModels {
+	for _, name := range append(cachedModels, hybrid) {
 		want, ok := recordings(t)[name]
 		if !ok {
 			t.Fatalf("%s has no recording", name)
@@ -81,10 +84,11 @@ func TestBuffers(t *testing.T) {
 
 // TestRowLengths generates from prompts of different lengths without padding, and compares with the unpatched model on
 // each prompt separately, over more than ten steps: with kernels, definitions, prompts in pieces, and a growing cache.
+// Prompts of a model with states, which padding after a prompt changes too, run by length.
 func TestRowLengths(t *testing.T) {
 	prompts := [][]int64{{5, 17, 42}, {101, 3, 9, 8, 77, 12, 30, 2}, {9}, {64, 11, 5, 8, 120}}
 	o := generate.Options{MaxTokens: 14}
-	for _, name := range cachedModels {
+	for _, name := range append(cachedModels, hybrid) {
 		var want []generate.Sequence
 		g := open(t, modelPath(name))
 		for _, p := range prompts {
@@ -106,7 +110,11 @@ func TestRowLengths(t *testing.T) {
 							want[i].IDs)
 					}
 				}
-				if groups := r.Groups(); len(groups) != 1 || len(groups[0]) != len(prompts) {
+				want := 1
+				if name == hybrid {
+					want = len(prompts)
+				}
+				if groups := r.Groups(); len(groups) != want || len(groups[0]) != len(prompts)+1-want {
 					t.Errorf("%s by %s: groups %v", name, what, groups)
 				}
 			}

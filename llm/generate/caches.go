@@ -20,6 +20,14 @@ type cache struct {
 // isBuffer reports whether the model writes into the past in place.
 func (c *cache) isBuffer() bool { return c.past.role == roles.Buffer }
 
+// isState reports whether the past has a fixed size for each sequence: all of its tokens change the same elements.
+func (c *cache) isState() bool { return c.sequence < 0 }
+
+// hasStates reports whether a cache of the model is a state.
+func (l *layout) hasStates() bool {
+	return slices.ContainsFunc(l.caches, func(c cache) bool { return c.isState() })
+}
+
 // shape returns the dimensions of the past for rows sequences of no tokens.
 func (c *cache) shape(rows int) []int64 {
 	dims := make([]int64, len(c.past.dims))

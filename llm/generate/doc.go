@@ -13,8 +13,8 @@
 // Prompts of different lengths are computed together with padding. The padding goes after the prompts if a model
 // without a cache returns logits for every position. Otherwise it goes before them, with zeros in the mask and
 // positions counted from the first token. Some models do not support that: those without a mask, those with
-// com.microsoft.GroupQueryAttention, and those with a vector for each position of the cache. So each generator tries it
-// once, on a few tokens of the prompts with and without padding. If the logits differ by more than rounding, only
-// prompts of the same length are computed together, one group after another. Either way each prompt gets the tokens
-// that it gets by itself, except at near ties that rounding decides.
+// com.microsoft.GroupQueryAttention, those with a vector for each position of the cache, and those with states that do
+// not mask it. So each generator tries it once, on a few tokens of the prompts with and without padding. If the logits
+// differ by more than rounding, only prompts of the same length are computed together, one group after another. Either
+// way each prompt gets the tokens that it gets by itself, except at near ties that rounding decides.
 package generate

@@ -38,12 +38,12 @@ func (g *Generator) group(ctx context.Context, prompts [][]int64) ([][]int, erro
 }
 
 // paddable reports whether sequences of different lengths may be computed together. Padding after sequences is safe if
-// the model is fed whole sequences and returns logits for every position, or is given each sequence's length. Padding
-// before them is tried once on tokens of the prompts: the model may ignore its attention mask, or count positions from
-// the padding.
+// the model is fed whole sequences and returns logits for every position, or is given each sequence's length and has no
+// states, which padding after a sequence would change. Padding before them is tried once on tokens of the prompts: the
+// model may ignore its attention mask, or count positions from the padding.
 func (g *Generator) paddable(ctx context.Context, prompts [][]int64) (bool, error) {
 	if g.right || g.layout.byRows() {
-		return true, nil
+		return !g.layout.hasStates(), nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,21 +77,21 @@ func (g *Generator) tryPadding(ctx context.Context, prompts [][]int64) (bool, er
 	for _, p := range prompts {
 		ids = append(ids, p...)
 	}
-	ids = ids[:min(len(ids), probe)]
-	var want [][]float32
-	for _, padding := range []int{0, probePadding} {
-		got, err := g.probe(ctx, ids, padding)
+	lengths := []int{min(len(ids), probe)}
+	if g.layout.hasStates() { // padding changes a state most before the first token, and a convolution forgets it soon
+		lengths = append(lengths, min(len(ids), 2))
+	}
+	for _, n := range lengths {
+		want, err := g.probe(ctx, ids[:n], 0)
 		if err != nil {
 			return false, err
 		}
-		if padding == 0 {
-			want = got
-			continue
+		got, err := g.probe(ctx, ids[:n], probePadding)
+		if err != nil {
+			return false, err
 		}
-		for i := range want {
-			if !g.near(got[i], want[i]) {
-				return false, nil
-			}
+		if !slices.EqualFunc(got, want, g.near) {
+			return false, nil
 		}
 	}
 	return true, nil

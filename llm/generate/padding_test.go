@@ -33,6 +33,7 @@ func TestPadding(t *testing.T) {
 		"testdata/positions-fp32.onnx":           1,
 		"testdata/cache-fp16.onnx":               1,
 		"testdata/absolute-fp16.onnx":            2,
+		"testdata/hybrid-fp32.onnx":              2,
 		"../../models/llama-kv-dynamo-fp32.onnx": 1,
 		"../../models/llama-hf-fp32.onnx":        1,
 		"../../models/llama-merged-ts-fp32.onnx": 1,

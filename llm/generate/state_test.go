@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -70,8 +71,64 @@ func TestState(t *testing.T) {
 				t.Errorf("batch %v, prompt %d: %v", batch, i, s.IDs)
 			}
 		}
+		if err := r.g.layout.steady(); err == nil || !strings.Contains(err.Error(), `state "past_ssm_0"`) {
+			t.Errorf("in fixed memory: %v", err)
+		}
 		if want := 3 - int(bit(batch)); len(r.Groups()) != want {
 			t.Errorf("batch %v: groups %v", batch, r.Groups())
 		}
+	}
+}
+
+// TestPaddedStates refuses to pad for a model whose convolution sees the last three tokens, and so forgets padding.
+func TestPaddedStates(t *testing.T) {
+	const vocabulary, width = 24, 4
+	m := onnx.New(10, 21)
+	m.Graph.Name = "convolution"
+	typed := func(dt onnx.DataType, shape string) onnx.Type {
+		return onnx.Type{DataType: dt, HasShape: true, Dims: dims(shape)}
+	}
+	op := func(name string, attr *onnx.Attribute, inputs ...*onnx.Value) *onnx.Value {
+		y := m.Graph.NewValue("h")
+		n := m.Graph.AddNode(name, inputs, []*onnx.Value{y})
+		if attr != nil {
+			n.SetAttr(attr)
+		}
+		return y
+	}
+	r := rand.New(rand.NewPCG(4, 1))
+	weight := func(name string, dims ...int64) *onnx.Value {
+		t := &onnx.Tensor{Dims: dims}
+		x := make([]float32, t.Len())
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return m.Graph.AddInitializer(onnx.NewFloat32s(name, dims, x))
+	}
+	ids := m.Graph.AddInput("input_ids", typed(onnx.Int64, "b s"))
+	m.Graph.AddInput("attention_mask", typed(onnx.Int64, "b t"))
+	past := m.Graph.AddInput("past_conv", typed(onnx.Float, "b 4 2"))
+	turned := onnx.IntsAttr("perm", []int64{0, 2, 1})
+	x := op("Transpose", turned, op("Gather", nil, weight("table", vocabulary, width), ids))
+	all := op("Concat", onnx.IntAttr("axis", 2), past, x)
+	y := op("Conv", onnx.IntAttr("group", width), all, weight("filter", width, 1, 3))
+	y = op("MatMul", nil, op("Transpose", turned, y), weight("head", width, vocabulary))
+	number := func(name string, x int64) *onnx.Value {
+		return m.Graph.AddInitializer(onnx.NewInt64s(name, []int64{x}))
+	}
+	present := op("Slice", nil, all, number("first", -2), number("last", 1<<40), number("axis", 2))
+	y.Name, present.Name = "logits", "present_conv"
+	y.SetType(typed(onnx.Float, "b s 24"))
+	present.SetType(typed(onnx.Float, "b 4 2"))
+	m.Graph.AddOutput(y)
+	m.Graph.AddOutput(present)
+	path := filepath.Join(t.TempDir(), "convolution.onnx")
+	if err := onnx.Write(path, m); err != nil {
+		t.Fatal(err)
+	}
+	groups := likeFedAnew(t, openAt(t, path), Options{MaxTokens: 6}, []int64{5, 7, 2, 9, 1, 3}, []int64{9},
+		[]int64{1, 2, 3}).Groups()
+	if len(groups) != 3 {
+		t.Errorf("groups %v, want each prompt by itself", groups)
 	}
 }

@@ -20,7 +20,11 @@ func (l *layout) steady() error {
 		return errors.New("the model has no cache")
 	}
 	for i := range l.caches {
-		if c := &l.caches[i]; !c.isBuffer() {
+		c := &l.caches[i]
+		if c.isState() {
+			return fmt.Errorf("the model writes its state %q to another place in each step", c.past.name)
+		}
+		if !c.isBuffer() {
 			return fmt.Errorf("cache %q grows with each token: patch the model with --cache static --past-length",
 				c.past.name)
 		}

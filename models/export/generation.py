@@ -28,6 +28,11 @@ LLAMA = transformers.LlamaConfig(
     hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=4,
     max_position_embeddings=64, tie_word_embeddings=True, **COMMON)  # fmt: skip
 GPT2 = transformers.GPT2Config(n_embd=16, n_inner=24, n_layer=2, n_head=2, n_positions=32, **COMMON)
+# a layer of Mamba-2 with its states, then one of attention with its cache
+HYBRID = transformers.BambaConfig(
+    hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+    attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=8, mamba_d_state=4, mamba_n_groups=1, mamba_chunk_size=8,
+    max_position_embeddings=64, **COMMON | dict(vocab_size=128))  # fmt: skip
 BUNDLED = {"llama": ["llama-kv-dynamo-fp32", "llama-merged-ts-fp32", "llama-hf-fp32"]}
 
 # name: configuration, dtype, whether positions are an input, names of pasts and presents (layer, "key" or "value")
@@ -75,8 +80,36 @@ class NoPositions(Decode):
         return super().forward(input_ids, attention_mask, None, [(k0, v0), (k1, v1)])
 
 
+class States(torch.nn.Module):
+    """One token of the hybrid: its logits, the states after it, and keys and values of all tokens."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask, position_ids, conv, recurrent, key, value):
+        cache = DynamicCache(config=self.model.config)
+        mixer, attention = cache.layers
+        mixer.lazy_initialization(conv, recurrent)
+        mixer.conv_states[0], mixer.recurrent_states[0] = conv.clone(), recurrent.clone()
+        mixer.has_previous_state[0] = True
+        attention.update(key, value)
+        out = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        return out.logits, mixer.conv_states[0], mixer.recurrent_states[0], attention.keys, attention.values
+
+
 def build(config, dtype):
-    kind = {"llama": transformers.LlamaForCausalLM, "gpt2": transformers.GPT2LMHeadModel}[config.model_type]
+    kind = {
+        "llama": transformers.LlamaForCausalLM,
+        "gpt2": transformers.GPT2LMHeadModel,
+        "bamba": transformers.BambaForCausalLM,
+    }[config.model_type]
     config._attn_implementation = "eager"
     model = kind(config)
     architectures.randomise(model, seed=20261122)
@@ -103,11 +136,35 @@ def export(name, out):
     dims["attention_mask"] = {0: "batch", 1: "total"}
     shapes = [{axis: torch.export.Dim.AUTO for axis in dims.get(k, {0: "batch", 2: "past"})} for k in sample]
     module = (Positions if positions else NoPositions)(model).eval()
+    return write(module, sample, names, shapes, out / f"{name}.onnx")
+
+
+def export_hybrid(path):
+    """One token per run, as a decoding step of transformers' Mamba-2 takes."""
+    model = build(HYBRID, torch.float32)
+    batch, seen, auto = 2, 5, torch.export.Dim.AUTO
+    mixer = model.model.layers[0].mamba
+    sample = dict(
+        input_ids=torch.randint(3, HYBRID.vocab_size, (batch, 1)),
+        attention_mask=torch.ones(batch, seen + 1, dtype=torch.long),
+        position_ids=torch.full((batch, 1), seen),
+        past_conv_0=torch.randn(batch, mixer.conv_dim, mixer.conv_kernel_size),
+        past_recurrent_0=torch.randn(batch, mixer.num_heads, mixer.head_dim, mixer.ssm_state_size),
+    )
+    for part in ("key", "value"):
+        sample[f"past_{part}_1"] = torch.randn(batch, 1, seen, HYBRID.hidden_size // HYBRID.num_attention_heads)
+    names = ["logits"] + [k.replace("past", "present") for k in sample if k.startswith("past")]
+    axes = {"attention_mask": {1: auto}, "past_key_1": {2: auto}, "past_value_1": {2: auto}}
+    shapes = [{0: auto} | axes.get(k, {}) for k in sample]
+    return write(States(model).eval(), sample, names, shapes, path)
+
+
+def write(module, sample, names, shapes, path):
+    """Writes the export, and returns the tokens of the module's model."""
     program = torch.onnx.export(
         module, tuple(sample.values()), dynamo=True, input_names=list(sample), output_names=names,
         dynamic_shapes=tuple(shapes),
         external_data=False, verbose=False)  # fmt: skip
-    path = out / f"{name}.onnx"
     program.save(str(path), external_data=False)
     shorten_paths(path, keep=False)
     small = onnx.load(path)
@@ -115,7 +172,7 @@ def export(name, out):
     for node in small.graph.node:
         node.name = ""
     onnx.save(small, path)
-    return record(model)
+    return record(module.model)
 
 
 @torch.no_grad()
@@ -143,6 +200,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     out = parser.parse_args().out
     recorded = {name: export(name, out) for name in FORMS}
+    recorded["hybrid-fp32"] = export_hybrid(out / "hybrid-fp32.onnx")
     for architecture, names in BUNDLED.items():
         model = architectures.build(architecture, "fp32")
         entry = record(model.eval())
