@@ -14,7 +14,8 @@ import (
 //   - positions count up from the length of the past, in every row,
 //   - masks hide nothing: they are 1, true, or 0 if floats of rank 3 and more are added to scores,
 //   - past key values and other floats are normal with deviation 0.5,
-//   - lengths for GroupQueryAttention agree with the rest, and every other integer or bool is 1.
+//   - lengths for GroupQueryAttention agree with the rest, as do lengths and block tables of a model with pools, whose
+//     sequence counts the new tokens of the whole batch; every other integer or bool is 1.
 //
 // dims sets symbolic dimensions by name; "batch", "sequence" and "past" set the three underlying sizes, whatever the
 // exporter called the symbols (default 2, 6 and 4). A dimension for past and new positions, including a buffer's, gets
@@ -133,6 +134,10 @@ func (in input) integer(r *rand.Rand, s *sizes, shape []int64, i int) int64 {
 		return s.past + s.sequence - 1
 	case roles.PastLength:
 		return s.past
+	case roles.Cumulative:
+		return s.sequence * int64(i) / max(s.batch, 1)
+	case roles.BlockTable:
+		return int64(i)
 	case roles.CacheFlag:
 		if s.past == 0 {
 			return 0

@@ -74,6 +74,7 @@ func resolveSizes(inputs []input, given map[string]int64) (*sizes, error) {
 	s.set(a.sequence, s.sequence)
 	s.set(a.past, s.past)
 	s.set(a.total, s.past+s.sequence)
+	s.setPaged(inputs)
 	for name, v := range given {
 		s.symbols[name] = v
 	}
@@ -201,6 +202,9 @@ func axes(inputs []input) axisRoles {
 		case roles.Buffer:
 			take(&a.batch, in, 0)
 			a.takeBuffer(in.Dims[bufferAxis])
+		case roles.BlockTable:
+			take(&a.batch, in, 0)
+			a.buffers = true
 		case roles.Mask:
 			if last > 0 {
 				take(&a.batch, in, 0)

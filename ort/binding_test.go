@@ -135,6 +135,14 @@ func TestBoundMemoryStays(t *testing.T) {
 	must(t, x.Write(floats("x", 3, 4)), b.Run(t.Context()))
 	equal(t, outputs(t, b)[0], floats("y", 4, 5))
 
+	must(t, x.CopyRow(1, 0), b.Run(t.Context()))
+	equal(t, outputs(t, b)[0], floats("y", 4, 4))
+	for _, bad := range [][2]int{{2, 0}, {0, -1}} {
+		if err := x.CopyRow(bad[0], bad[1]); err == nil {
+			t.Errorf("row %d was copied to row %d of 2", bad[1], bad[0])
+		}
+	}
+
 	must(t, b.Input(floats("x", 1, 2, 3)))
 	if err := b.Run(t.Context()); err == nil {
 		t.Error("an output of three elements was written into one of two")

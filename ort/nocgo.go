@@ -138,5 +138,8 @@ func (v *Value) Bytes() ([]byte, error) { return nil, ErrClosed }
 // Write returns ErrClosed.
 func (v *Value) Write(*onnx.Tensor) error { return ErrClosed }
 
+// CopyRow returns ErrClosed.
+func (v *Value) CopyRow(int, int) error { return ErrClosed }
+
 // Close does nothing.
 func (v *Value) Close() error { return nil }

@@ -168,6 +168,35 @@ func (v *Value) Write(t *onnx.Tensor) error {
 	return err
 }
 
+// CopyRow copies element from of the first dimension to element to.
+func (v *Value) CopyRow(to, from int) error {
+	if len(v.Dims) == 0 || min(to, from) < 0 || int64(max(to, from)) >= v.Dims[0] {
+		return fmt.Errorf("cannot copy row %d of %q%v to row %d", from, v.Name, v.Dims, to)
+	}
+	if v.onHost {
+		b, err := v.Bytes()
+		if err == nil {
+			copyRow(b, int(v.Dims[0]), to, from)
+		}
+		return err
+	}
+	t, err := v.Tensor()
+	if err != nil {
+		return err
+	}
+	b, err := t.Bytes()
+	if err != nil {
+		return err
+	}
+	copyRow(b, int(v.Dims[0]), to, from)
+	return v.Write(t)
+}
+
+func copyRow(b []byte, rows, to, from int) {
+	n := len(b) / rows
+	copy(b[to*n:(to+1)*n], b[from*n:(from+1)*n])
+}
+
 // copy copies bytes from the host to the device or back. onnxruntime's C API copies between devices only for registered
 // plugin libraries; for its own providers a session with one Identity does it.
 func (v *Value) copy(b []byte, toDevice bool) error {

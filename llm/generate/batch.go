@@ -27,6 +27,7 @@ type batch struct {
 	scratch    []float32
 	buffers    Buffers
 	held       map[string]*ort.Value // the buffers by the names of the inputs that they are bound to
+	paged      *pagedBatch           // the blocks of each sequence, nil for a model without pools
 	steps      *steps                // nil until a token is decoded in buffers
 	steady     bool                  // whether decoding steps run in fixed memory
 	most       int                   // the most tokens to generate per sequence; 0: no limit
@@ -46,7 +47,9 @@ func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
 		b.prompts = append(b.prompts, len(p))
 		longest = max(longest, len(p))
 	}
-	if g.layout.byRows() {
+	if g.layout.paged != nil {
+		b.paged = &pagedBatch{ends: make([]pagedEnd, len(prompts))}
+	} else if g.layout.byRows() {
 		b.filled = make([]int, len(prompts))
 	} else if g.layout.cached() || !g.right {
 		for i, p := range prompts {
@@ -124,6 +127,9 @@ func (b *batch) token(row, slot int) int64 {
 // advance runs the model on the slots that it has not seen, at most chunk at a time. A model without a cache runs on
 // whole sequences.
 func (b *batch) advance(ctx context.Context, chunk int) error {
+	if b.paged != nil {
+		return b.advancePaged(ctx, chunk)
+	}
 	cached := b.g.layout.cached()
 	if !cached {
 		return b.run(ctx, make([]int, len(b.sequences)), b.slots())
@@ -284,6 +290,9 @@ func (b *batch) passOn() error {
 
 // row returns the logits after the last token of a sequence. They are valid until the next run.
 func (b *batch) row(i int) ([]float32, error) {
+	if b.paged != nil {
+		return b.paged.ends[i].logits, nil
+	}
 	first := b.left[i] + len(b.sequences[i]) - 1 - b.starts[i]
 	at, err := rowOf(b.logits.dims, b.rows(), b.fresh, i, first)
 	if err != nil {
@@ -294,6 +303,16 @@ func (b *batch) row(i int) ([]float32, error) {
 
 // add appends a token to a sequence.
 func (b *batch) add(i int, id int64) { b.sequences[i] = append(b.sequences[i], id) }
+
+// addEnded tells the batch before each step that a sequence has ended. Its row takes some token, unless it has blocks
+// of its own.
+func (b *batch) addEnded(i int, last int64) {
+	if b.paged == nil {
+		b.add(i, last)
+		return
+	}
+	b.paged.end(i)
+}
 
 func (b *batch) close() error {
 	err := b.logits.close()

@@ -22,6 +22,8 @@ type Buffers struct {
 	Bytes int64 `json:"bytes"` // of all buffers
 	Grown int   `json:"grown"` // how often the buffers were replaced by larger ones
 	Rows  bool  `json:"rows"`  // each sequence has its own number of tokens, without padding before it
+	// Block is the number of tokens of a block, if the buffers are pools of blocks that all sequences share.
+	Block int `json:"block,omitempty"`
 	// Steps is the number of tokens per sequence decoded in fixed memory. If the session records CUDA graphs, each of
 	// these steps ran as a graph.
 	Steps int  `json:"steps"`
@@ -82,22 +84,28 @@ func (b *batch) makeRoom() error {
 }
 
 // exchange binds a buffer of room slots to the past and present of a cache, and copies the old content.
-func (b *batch) exchange(c *cache, room int) (err error) {
+func (b *batch) exchange(c *cache, room int) error {
 	dims := c.shape(b.rows())
 	dims[c.sequence] = int64(room)
-	v, err := b.g.session.Allocate(c.past.name, dims)
+	return b.replace(c.past.name, c.present, dims, c.sequence, b.past > 0)
+}
+
+// replace binds a new value to a past and its present. If keep is set, it has the content of the old one at the start
+// of this axis.
+func (b *batch) replace(past, present string, dims []int64, axis int, keep bool) (err error) {
+	v, err := b.g.session.Allocate(past, dims)
 	if err != nil {
 		return err
 	}
-	old := b.held[c.past.name]
-	if old != nil && b.past > 0 {
-		err = copySlots(v, old, c.sequence)
+	old := b.held[past]
+	if old != nil && keep {
+		err = copySlots(v, old, axis)
 	}
-	err = errors.Join(err, b.binding.InputValue(c.past.name, v), b.binding.OutputValue(c.present, v))
+	err = errors.Join(err, b.binding.InputValue(past, v), b.binding.OutputValue(present, v))
 	if err != nil {
 		return errors.Join(err, v.Close())
 	}
-	b.held[c.past.name] = v
+	b.held[past] = v
 	b.buffers.Count++
 	b.buffers.Bytes += (&onnx.Tensor{DataType: v.DataType, Dims: dims}).Size()
 	if old != nil {

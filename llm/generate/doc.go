@@ -7,6 +7,9 @@
 // batch axis and the token axis by symbolic dimensions, or by the Concat that joins past and new tokens. States of
 // fixed size start as zeros. A model without a cache is fed the whole text for each token.
 //
+// A model of apply --cache paged keeps its cache in blocks of pools (package llm/paged). Its sequences run together
+// without padding, prompts in pieces, and a common start of 16 or more tokens is computed once.
+//
 // The cache passes from step to step as onnxruntime values that stay where they are (ort.Binding), on a device too.
 // Only logits come to the host. A past is freed when the next step has read it.
 //

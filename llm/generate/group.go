@@ -42,6 +42,9 @@ func (g *Generator) group(ctx context.Context, prompts [][]int64) ([][]int, erro
 // states, which padding after a sequence would change. Padding before them is tried once on tokens of the prompts: the
 // model may ignore its attention mask, or count positions from the padding.
 func (g *Generator) paddable(ctx context.Context, prompts [][]int64) (bool, error) {
+	if g.layout.paged != nil {
+		return true, nil
+	}
 	if g.right || g.layout.byRows() {
 		return !g.layout.hasStates(), nil
 	}

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,6 +42,7 @@ type layout struct {
 	ids    port
 	others []port // all inputs except the ids and the cache
 	caches []cache
+	paged  *pagedLayout // how to feed a model whose caches are pools of blocks, else nil
 	logits port
 	// vocabulary is the number of ids that the model accepts, 0 if the graph leaves it open.
 	vocabulary int64
@@ -49,11 +51,13 @@ type layout struct {
 }
 
 // cached reports whether the model keeps keys, values or states of earlier tokens.
-func (l *layout) cached() bool { return len(l.caches) > 0 }
+func (l *layout) cached() bool { return len(l.caches) > 0 || l.paged != nil }
 
 // batch returns the fixed number of sequences that the graph takes, or 0 for any number.
 func (l *layout) batch() int {
 	switch {
+	case l.paged != nil:
+		return 0
 	case len(l.ids.dims) == 1:
 		return 1
 	case l.ids.dims[0].Value > 0:
@@ -139,6 +143,8 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 		p := toPort(in)
 		switch {
 		case p.name == l.ids.name:
+		case p.role == roles.Pool || p.role == roles.Cumulative || p.role == roles.BlockTable:
+			l.addPaged(in)
 		case typeIDs(in):
 			l.others = append(l.others, p) // all zeros
 		case p.role == roles.Past || p.role == roles.Buffer || p.role == roles.Other && len(p.dims) >= 2:
@@ -155,7 +161,7 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 			l.limit(p.dims[len(p.dims)-1:])
 		}
 	}
-	if err := l.findCaches(m, pasts); err != nil {
+	if err := errors.Join(l.findCaches(m, pasts), l.checkPaged(m, pasts)); err != nil {
 		return err
 	}
 	if room, _ := l.room(); room > 0 {

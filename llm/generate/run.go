@@ -16,13 +16,14 @@ type Options struct {
 	// Choose chooses the next token of a prompt instead of Sampling. It must not keep or change the logits.
 	Choose func(prompt int, logits []float32) (int64, error)
 
-	MaxTokens   int      // the most tokens to generate per sequence; 0: no limit
-	MaxContext  int      // the most tokens of a sequence including its prompt; 0: the model's limit
-	StopTokens  []int64  // ids that end a sequence
-	StopTexts   []string // texts that end a sequence and are cut off; they require NewStream
-	NewStream   func() TextStream
-	Margins     bool // set Token.Margin, which costs another pass over the logits
-	PrefillSize int  // the most prompt tokens per run; 0: all
+	MaxTokens  int      // the most tokens to generate per sequence; 0: no limit
+	MaxContext int      // the most tokens of a sequence including its prompt; 0: the model's limit
+	StopTokens []int64  // ids that end a sequence
+	StopTexts  []string // texts that end a sequence and are cut off; they require NewStream
+	NewStream  func() TextStream
+	Margins    bool // set Token.Margin, which costs another pass over the logits
+	// PrefillSize is the most prompt tokens per run: of each sequence, or of all if a model is paged. 0: all, or 512.
+	PrefillSize int
 }
 
 // Run is one generation from several prompts. It must be used by one goroutine only.
@@ -185,7 +186,7 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 		for k, i := range group {
 			s := r.sequences[i]
 			if s.Stop != "" {
-				b.add(k, s.IDs[len(s.IDs)-1])
+				b.addEnded(k, s.IDs[len(s.IDs)-1])
 				continue
 			}
 			token, err := r.next(b, k, i)

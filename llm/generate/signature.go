@@ -43,6 +43,10 @@ func Describe(m *onnx.Model) (*Signature, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
+	if l.paged != nil {
+		return nil, fmt.Errorf("%s: its caches are pools of blocks, which only generate and your own loop can fill: "+
+			"apply --cache static makes a model for engines", m.Path)
+	}
 	values := map[string]*onnx.Value{}
 	for _, v := range append(m.Graph.Inputs[:len(m.Graph.Inputs):len(m.Graph.Inputs)], m.Graph.Outputs...) {
 		values[v.Name] = v

@@ -19,6 +19,9 @@ func (l *layout) steady() error {
 	if !l.cached() {
 		return errors.New("the model has no cache")
 	}
+	if l.paged != nil {
+		return errors.New("the block table of a paged model changes its shape")
+	}
 	for i := range l.caches {
 		c := &l.caches[i]
 		if c.isState() {

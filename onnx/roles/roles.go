@@ -25,11 +25,15 @@ const (
 	CacheFlag         // whether there is a past
 	LogitsToKeep      // the number of last positions to compute logits for, 0 for all
 	Buffer            // a past [batch, heads, tokens, width] that is written in place and has spare room
+	Pool              // blocks [blocks, block, heads, width] of keys or values that sequences share, written in place
+	Cumulative        // index of the first packed token of each sequence, then the number of tokens
+	BlockTable        // the blocks of each sequence, [sequences, blocks]
 )
 
 var names = [...]string{"not known", "indexes a table", "positions", "mask", "past", "number of positions",
 	"last position",
-	"number of past positions", "whether there is a past", "number of logits to keep", "past that is written in place"}
+	"number of past positions", "whether there is a past", "number of logits to keep", "past that is written in place",
+	"pool of blocks", "first token of each sequence", "blocks of each sequence"}
 
 // String describes the role in a few words.
 func (r Role) String() string {
@@ -99,11 +103,11 @@ func Number(d onnx.Dim) onnx.Dim {
 	return d
 }
 
-// Present returns the output of the model that a Buffer is written to, nil for another input.
+// Present returns the output of the model that a Buffer or Pool is written to, nil for another input.
 func (in *Input) Present() *onnx.Value {
 	for _, u := range in.Value.Uses() {
 		past := firstPast(u.Node)
-		if in.Role != Buffer || past == 0 || u.Index < past {
+		if in.Role != Buffer && in.Role != Pool || past == 0 || u.Index < past {
 			continue
 		}
 		if out := u.Node.OutputValue(1 + u.Index - past); out != nil && out.IsOutput() {
@@ -116,8 +120,12 @@ func (in *Input) Present() *onnx.Value {
 // pastLengthInput is the input past_length of the fused ops with caches; the cache inputs precede it.
 const pastLengthInput = 6
 
-// firstPast returns the first cache input of a node: past_key of mojo.Attention, past of mojo.LatentAttention; 0 for
-// another node.
+// pagedOp is the op whose cache inputs are pools; cumulative_sequence_length precedes its past_seqlens, and block_table
+// follows.
+const pagedOp = "PagedAttention"
+
+// firstPast returns the first cache input of a node: past_key of mojo.Attention, past of mojo.LatentAttention,
+// key_cache of mojo.PagedAttention; 0 for another node.
 func firstPast(n *onnx.Node) int {
 	switch {
 	case n.Domain != "mojo":
@@ -125,6 +133,8 @@ func firstPast(n *onnx.Node) int {
 		return pastLengthInput - 2
 	case n.OpType == "LatentAttention":
 		return pastLengthInput - 1
+	case n.OpType == pagedOp:
+		return pastLengthInput - 3
 	}
 	return 0
 }
@@ -132,8 +142,8 @@ func firstPast(n *onnx.Node) int {
 func (in *Input) guess(found Role) Role {
 	name, integer := in.Value.Name, in.DataType.IsInteger()
 	switch {
-	case found == Buffer:
-		return Buffer
+	case found == Buffer || found == Pool:
+		return found
 	case integer && found != Other && found != Index:
 		return found
 	case integer && NameHas(name, "position") && !NameHas(name, "mask"):

@@ -69,7 +69,8 @@ func (f *options) flags(c *cobra.Command) {
 	n.StringArrayVar(&f.StopTokens, "stop-token", nil, "id or text of a token that ends the generation; repeatable")
 	n.BoolVar(&f.IgnoreEOS, "ignore-eos", false, "do not stop at the end tokens of the model's configuration")
 	n.IntVar(&f.prefill, "prefill-chunk", 0,
-		"most prompt tokens per run; 0 runs the whole prompt at once")
+		"most prompt tokens per run, of all prompts if the model is paged; 0 runs the whole prompt at once, or 512 "+
+			"tokens if the model is paged")
 	n.BoolVar(&f.graph, "cuda-graph", false,
 		"record a decode step as a CUDA graph and replay it (default: with --provider cuda, for a model of apply "+
 			"--cache static --past-length)")

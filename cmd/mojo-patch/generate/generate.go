@@ -34,7 +34,8 @@ of the last three implies --temperature 1. A text ends at a stop token, before a
 generation_config.json and config.json beside the model or the tokenizer. In a chat, or if these files
 name no stop token, the one in tokenizer_config.json is added. Prompts of different lengths run together
 if padding before them leaves the logits unchanged, which generate tries once; otherwise they run one
-after another.
+after another. A model of apply --cache paged runs prompts of any lengths together without padding, and
+computes a common start of prompts once.
 
 With --compare OTHER the first model generates greedily and the second model computes the same steps.
 generate reports where its choice differs, with the margins (how far each model's choice is above the

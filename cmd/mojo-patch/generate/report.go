@@ -121,8 +121,12 @@ func (f *options) report(a *cli.App, g *opened, texts *prompts.Texts, run *gener
 		if buffers.Rows {
 			rows = ", a number of them for each prompt"
 		}
-		a.Say("keys and values in %s of %d tokens%s, written in place: %.1f MB, grown %s",
-			cli.Counted(buffers.Count, "buffer"), buffers.Slots, rows, float64(buffers.Bytes)/1e6,
+		what := fmt.Sprintf("%s of %d tokens%s", cli.Counted(buffers.Count, "buffer"), buffers.Slots, rows)
+		if buffers.Block > 0 {
+			what = fmt.Sprintf("%s of %s of %d tokens", cli.Counted(buffers.Count, "pool"),
+				cli.Counted(buffers.Slots/buffers.Block, "block"), buffers.Block)
+		}
+		a.Say("keys and values in %s, written in place: %.1f MB, grown %s", what, float64(buffers.Bytes)/1e6,
 			cli.Counted(buffers.Grown, "time"))
 	}
 	t := run.Times()

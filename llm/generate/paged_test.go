@@ -1,0 +1,108 @@
+package generate_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/llm/generate"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+)
+
+// withPools turns the caches of a model into pools, and returns the path of the patched model.
+func withPools(t *testing.T, name string, block int64, last bool) string {
+	t.Helper()
+	m, err := onnx.Read(modelPath(name))
+	must(t, err)
+	defer m.Close()
+	_, err = rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, PagedCache: block, LastLogits: last})
+	must(t, err)
+	path := filepath.Join(t.TempDir(), name+".onnx")
+	must(t, onnx.Write(path, m))
+	return path
+}
+
+// TestPaged compares generation from pools of blocks with transformers: each prompt by itself, all together, and in
+// pieces; with kernels and with definitions.
+func TestPaged(t *testing.T) {
+	for _, name := range cachedModels {
+		want := recordings(t)[name]
+		path := withPools(t, name, 4, true)
+		for what, g := range map[string]*generate.Generator{"kernels": openWithKernels(t, path),
+			"definitions":                    open(t, path),
+			"kernels, logits of every token": openWithKernels(t, withPools(t, name, 16, false))} {
+			o := generate.Options{MaxTokens: len(want.Greedy[0])}
+			for i, p := range want.Prompts {
+				if got := tokens(t, g, o, p)[0]; !slices.Equal(got.IDs, want.Greedy[i]) {
+					t.Errorf("%s by %s, prompt %d: %v, want %v", name, what, i, got.IDs, want.Greedy[i])
+				}
+			}
+			for _, size := range []int{0, 1, 3} {
+				o.PrefillSize = size
+				for i, s := range tokens(t, g, o, want.Prompts...) {
+					if !slices.Equal(s.IDs, want.Greedy[i]) {
+						t.Errorf("%s by %s, together, prefill %d, prompt %d: %v, want %v", name, what, size, i, s.IDs,
+							want.Greedy[i])
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestPagedPrefixes generates from prompts that begin alike, some of which end before others, in pools that grow, and
+// compares the tokens with the model as exported.
+func TestPagedPrefixes(t *testing.T) {
+	const name = "llama-kv-dynamo-fp32"
+	var text []int64
+	for i := range int64(90) {
+		text = append(text, (i*i+3*i+1)%160)
+	}
+	prompts := [][]int64{text[:64], append(slices.Clone(text[:40]), 7, 8, 9), text[:64], text[:17], text, {5},
+		append(slices.Clone(text[:80]), 3)}
+	exported := open(t, modelPath(name))
+	for _, block := range []int64{1, 16, 256} {
+		g := openWithKernels(t, withPools(t, name, block, true))
+		for _, size := range []int{0, 7} {
+			o := generate.Options{MaxTokens: 300, PrefillSize: size}
+			r, err := g.Start(o, prompts...)
+			must(t, err)
+			for _, err := range r.Tokens(t.Context()) {
+				must(t, err)
+			}
+			for i, s := range r.Sequences() {
+				if want := tokens(t, exported, o, prompts[i])[0]; !slices.Equal(s.IDs, want.IDs) {
+					t.Errorf("blocks of %d, prefill %d, prompt %d: %v, want %v", block, size, i, s.IDs, want.IDs)
+				}
+			}
+			if b := r.Buffers(); len(r.Groups()) != 1 || b.Grown == 0 && block < 256 || b.Count != 4 {
+				t.Errorf("blocks of %d: %d groups, buffers %+v", block, len(r.Groups()), b)
+			}
+		}
+	}
+}
+
+// TestPagedPositions ends a text at the end of the table that the model reads at computed positions.
+func TestPagedPositions(t *testing.T) {
+	g := openWithKernels(t, withPools(t, "absolute-fp16", 16, true))
+	s := tokens(t, g, generate.Options{}, []int64{5, 17, 42})[0]
+	if n := len(s.Prompt) + len(s.IDs); n != 32 || g.Positions() != 32 || s.Stop != generate.StopContext {
+		t.Errorf("%d tokens of %d, ended by %s", n, g.Positions(), s.Stop)
+	}
+}
+
+// TestPagedRefused names what keeps other users of a decoder from a paged one.
+func TestPagedRefused(t *testing.T) {
+	m, err := onnx.Read(withPools(t, "llama-kv-dynamo-fp32", 16, false))
+	must(t, err)
+	defer m.Close()
+	_, err = generate.Describe(m)
+	for want, err := range map[string]error{"pools of blocks": err, "changes its shape": generate.CheckSteady(m)} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
