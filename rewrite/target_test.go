@@ -34,46 +34,47 @@ func opsOf(g *onnx.Graph) []string { return slices.Compact(sites.OpNames(g.Nodes
 func TestMixturesForTargets(t *testing.T) {
 	for _, c := range []struct {
 		name, spoil string
-		router      func(m *moeBuilder, logits value) (weights, ids value)
+		router      func(m *rewritetest.MoE, logits value) (weights, ids value)
 		status      string
 		reason      string
 	}{
 		{"softmax", "", nil, Fused, ""},
-		{"softmax of the chosen", "", func(m *moeBuilder, logits value) (weights, ids value) {
+		{"softmax of the chosen", "", func(m *rewritetest.MoE, logits value) (weights, ids value) {
 			v, ids := m.TopK(logits, 2)
 			return m.Op("Softmax", v, onnx.IntAttr("axis", -1)), ids
 		}, Fused, ""},
-		{"sharper logits", "", func(m *moeBuilder, logits value) (weights, ids value) {
+		{"sharper logits", "", func(m *rewritetest.MoE, logits value) (weights, ids value) {
 			v, ids := m.TopK(m.Op("Softmax", m.Op("Mul", logits, m.Scalar(m.Type, 2)), onnx.IntAttr("axis", -1)), 2)
 			return m.Share(v), ids
 		}, Fused, ""},
-		{"not normalized", "", func(m *moeBuilder, logits value) (weights, ids value) {
+		{"not normalized", "", func(m *rewritetest.MoE, logits value) (weights, ids value) {
 			return m.TopK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
 		}, Fused, ""},
-		{"sigmoid", "", func(m *moeBuilder, logits value) (weights, ids value) {
+		{"sigmoid", "", func(m *rewritetest.MoE, logits value) (weights, ids value) {
 			v, ids := m.TopK(m.Op("Sigmoid", logits), 2)
 			return m.Share(v), ids
 		}, Open, "MoE scores by softmax, not by sigmoid"},
-		{"a factor of each expert", "", func(m *moeBuilder, logits value) (weights, ids value) {
+		{"a factor of each expert", "", func(m *rewritetest.MoE, logits value) (weights, ids value) {
 			v, ids := m.TopK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
-			return m.Op("Mul", m.Share(v), m.Op("Gather", m.Weight("factors", m.experts), ids)), ids
+			return m.Op("Mul", m.Share(v), m.Op("Gather", m.Weight("factors", m.Experts), ids)), ids
 		}, Open, "are not the direct results of a router"},
 		{"times the tokens", "times the tokens", nil, Refused, "differs from the matched nodes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := &moeBuilder{Builder: rewritetest.New(t, 20, onnx.Float), experts: 6, chosen: 2, hidden: 8, inner: 4}
-			m.x = m.In("x", "tokens", m.hidden)
-			logits := m.Op("MatMul", m.x, m.Weight("router", m.hidden, m.experts))
-			m.gateUp, m.down = m.Weight("gate_up", m.experts, 2*m.inner, m.hidden),
-				m.Weight("down", m.experts, m.hidden, m.inner)
+			m := &rewritetest.MoE{Builder: rewritetest.New(t, 20, onnx.Float), Experts: 6, Chosen: 2, Hidden: 8,
+				Inner: 4}
+			m.X = m.In("x", "tokens", m.Hidden)
+			logits := m.Op("MatMul", m.X, m.Weight("router", m.Hidden, m.Experts))
+			m.GateUp, m.Down = m.Weight("gate_up", m.Experts, 2*m.Inner, m.Hidden),
+				m.Weight("down", m.Experts, m.Hidden, m.Inner)
 			if c.router == nil {
-				c.router = func(m *moeBuilder, logits value) (weights, ids value) {
+				c.router = func(m *rewritetest.MoE, logits value) (weights, ids value) {
 					v, ids := m.TopK(m.Op("Softmax", logits, onnx.IntAttr("axis", -1)), 2)
 					return m.Share(v), ids
 				}
 			}
-			m.weights, m.ids = c.router(m, logits)
-			m.Out(m.gathered(c.spoil), "tokens", m.hidden)
+			m.Weights, m.IDs = c.router(m, logits)
+			m.Out(m.Gathered(c.spoil), "tokens", m.Hidden)
 			r, err := Apply(m.Model, Request{Target: targetNamed(t, "ort")})
 			if err != nil {
 				t.Fatal(err)

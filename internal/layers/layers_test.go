@@ -63,7 +63,7 @@ var rooms = []room{
 	{"rewrite/target", []string{"fused", "internal/blocks", "internal/english", "onnx", "ort/kernels",
 		"patterns/reason", "reference", "reference/infer", "rewrite/convert", "rewrite/edit"}},
 	{"rewrite/prove", []string{"fused", "onnx", "reference"}},
-	{"rewrite/rewritetest", []string{"fused", "onnx", "onnx/onnxtest", "ort", "reference",
+	{"rewrite/rewritetest", []string{"fused", "onnx", "onnx/onnxtest", "ort", "patterns", "reference",
 		"rewrite/prove"}},
 	{"rewrite/pass", []string{"fused", "onnx", "patterns", "reference", "reference/infer", "rewrite/edit",
 		"rewrite/prove"}},

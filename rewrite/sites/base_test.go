@@ -1,10 +1,11 @@
-package rewrite
+package sites_test
 
 import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
@@ -61,7 +62,8 @@ func TestExpertsOntoBase(t *testing.T) {
 		{"shared expert, others where it is great", onnx.Float, true, 2, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := Apply(ontoBase(t, test.typ, test.shared, test.most), Request{AssumeAvailable: true})
+			r, err := rewrite.Apply(ontoBase(t, test.typ, test.shared, test.most),
+				rewrite.Request{AssumeAvailable: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +72,7 @@ func TestExpertsOntoBase(t *testing.T) {
 				if s.Pattern != "MoE" {
 					continue
 				}
-				if s.Status == Fused {
+				if s.Status == rewrite.Fused {
 					fused = true
 					if s.Check == nil || s.Check.Cases < 30 || s.Check.Repairs != "" {
 						t.Errorf("%+v", s.Check)

@@ -1,4 +1,4 @@
-package rewrite
+package sites_test
 
 import (
 	"math"
@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/cputime"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
@@ -125,10 +125,10 @@ func TestFixedLengths(t *testing.T) {
 			}
 			m, original := make(), make()
 			start := cputime.Used()
-			r := apply(t, m)
+			r := applytest.Apply(t, m)
 			took := cputime.Used() - start
-			if p := r.pattern(fused.AttentionName); p.Fused != c.fused {
-				t.Errorf("%d fused instead of %d: %+v", p.Fused, c.fused, r.Sites)
+			if r.Fused() != c.fused {
+				t.Errorf("%d fused instead of %d: %+v", r.Fused(), c.fused, r.Sites)
 			}
 			if c.fused > 0 && took > 20*time.Second {
 				t.Errorf("it took %v", took)

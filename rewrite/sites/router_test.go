@@ -1,4 +1,4 @@
-package rewrite
+package sites_test
 
 import (
 	"strings"
@@ -8,7 +8,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
-	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
@@ -82,11 +81,11 @@ func TestRouterSites(t *testing.T) {
 				b.Type = onnx.Float
 				b.Out(w, "tokens", 3)
 				b.Graph.AddOutput(ids)
-				s := judgeOne(t, b.Model, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: in,
+				s := judge(t, b.Model, &patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: in,
 					Roles:   map[value]fused.Role{logits: fused.RoleLogits, bias: fused.RoleCorrection},
 					Outputs: []value{w, ids}, Attributes: c.attrs})
-				if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
-					t.Errorf("%s: %s %+v, want a reason with %q", s.Status, s.Reason, s.Check, c.reason)
+				if s.fused != (c.reason == "") || !strings.Contains(s.reason, c.reason) {
+					t.Errorf("%s, want a reason with %q", s, c.reason)
 				}
 			})
 		}
@@ -126,31 +125,12 @@ func TestGroupsByOtherScores(t *testing.T) {
 		b.Out(w, "tokens", 3)
 		ids.SetType(onnxtest.Type(onnx.Int64, "tokens", 3))
 		b.Graph.AddOutput(ids)
-		s := judgeOne(t, b.Model,
+		s := judge(t, b.Model,
 			&patterns.Match{Pattern: "TopKRouter", Op: "TopKRouter", Inputs: []value{logits},
 				Roles: map[value]fused.Role{logits: fused.RoleLogits}, Outputs: []value{w, ids},
 				Attributes: attrs})
-		if (s.Status == Fused) != (c.reason == "") || !strings.Contains(s.Reason, c.reason) {
-			t.Errorf("%s as %s: %s: %s", c.by, c.claimed, s.Status, s.Reason)
-		}
-	}
-}
-
-// TestFillTakenOutputs: a TopK whose values still have readers keeps both outputs, which it must have, when a router
-// takes over its indices.
-func TestFillTakenOutputs(t *testing.T) {
-	for _, dies := range []bool{false, true} {
-		b := rewritetest.New(t, 20, onnx.Float)
-		_, ids := b.TopK(b.In("x", 2, 8), 3)
-		topK := ids.Producer
-		w := &writer{scope: &pass.Scope{Graph: b.Graph}, taken: []taken{{topK, 1, ids}}}
-		b.Graph.NewNode("TopKRouter", topK.Inputs[:1]).TakeOutput(1, ids)
-		if dies {
-			topK.Graph = nil
-		}
-		w.fill()
-		if v := topK.OutputValue(1); (v == nil) != dies || v == ids || v != nil && v.Name == ids.Name {
-			t.Errorf("removed %v: %v", dies, v)
+		if s.fused != (c.reason == "") || !strings.Contains(s.reason, c.reason) {
+			t.Errorf("%s as %s: %s", c.by, c.claimed, s)
 		}
 	}
 }

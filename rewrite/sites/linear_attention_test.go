@@ -1,4 +1,4 @@
-package rewrite
+package sites_test
 
 import (
 	"math"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 )
 
 // TestOneChunk patches gated linear attention in an export that pads to a chunk of 64 tokens and drops all other
@@ -26,10 +28,10 @@ func TestOneChunk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := onnxtest.New(18)
 			oneChunk(b, c.rows, func(_ string, v value) value { return v })
-			r := apply(t, b.Model)
+			r := applytest.Apply(t, b.Model)
 			found := ""
 			for _, s := range r.Sites {
-				if s.Op == "LinearAttention" && s.Status == Fused {
+				if s.Op == "LinearAttention" && s.Status == rewrite.Fused {
 					found = s.Check.Repairs
 				}
 			}
@@ -53,8 +55,8 @@ func TestBoundedOperands(t *testing.T) {
 			most := map[string]float32{"k": 3, "q": 50, "v": 50}[name]
 			return b.Op("Clip", v, b.Floats(nil, -50), b.Floats(nil, most))
 		})
-		for _, s := range apply(t, b.Model).Sites {
-			if s.Op == "LinearAttention" && s.Status == Fused {
+		for _, s := range applytest.Apply(t, b.Model).Sites {
+			if s.Op == "LinearAttention" && s.Status == rewrite.Fused {
 				t.Errorf("fused, although %s is bounded", which)
 			}
 		}
