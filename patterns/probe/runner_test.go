@@ -12,19 +12,19 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
+type (
+	builder = *onnxtest.Builder
+	value   = *onnx.Value
+	// weights adds a weight of zeros.
+	weights = func(dims ...int64) value
+	writer  = func(b builder, x value, w weights) value
+)
+
 // TestRunner reads products with weights. Channel c of token t and matrix e of a result becomes t*e*c, all counted from
 // 1: the result of a region shows which of them it contains.
 func TestRunner(t *testing.T) {
-	type (
-		builder = *onnxtest.Builder
-		value   = *onnx.Value
-		weights = func(dims ...int64) value
-	)
-	describe := func(m *Matrix) string {
-		return fmt.Sprintf("%s+%d %dx%d by %d,%d", m.Source.Name, m.Offset, m.In, m.Out, m.ByIn, m.ByOut)
-	}
 	for name, c := range map[string]struct {
-		write func(b builder, x value, w weights) value
+		write writer
 		want  string
 	}{
 		"a matrix": {func(b builder, x value, w weights) value {
@@ -55,6 +55,63 @@ func TestRunner(t *testing.T) {
 			ones := b.Op("Gather", b.Op("Div", x, x), []int64{0, 1}, onnx.IntAttr("axis", 1))
 			return b.Op("Einsum", x, w(2, 5, 4), ones, onnx.StringAttr("equation", "tk,eck,te->tc"))
 		}, "0: w+20 4x5 by 1,4; 45"},
+		"tokens last": {func(b builder, x value, w weights) value {
+			return b.Op("Einsum", x, w(2, 4, 5), onnx.StringAttr("equation", "tk,ekc->ect"))
+		}, "0: w+20 4x5 by 5,1; 30"},
+		"a vector": {func(b builder, x value, w weights) value {
+			row := b.Op("Squeeze", b.Op("Slice", x, b.Ints(2), b.Ints(3), b.Ints(0)), b.Ints(0))
+			return b.Op("MatMul", row, w(4, 5))
+		}, "0: w+0 4x5 by 5,1; 15"},
+		"one matrix for a batch": {func(b builder, x value, w weights) value {
+			return b.Op("MatMul", b.Op("Unsqueeze", x, b.Ints(1)), w(1, 4, 5))
+		}, "0: w+0 4x5 by 5,1; 15"},
+		"Gemm without its bias": {func(b builder, x value, w weights) value {
+			return b.Op("Gemm", x, w(4, 5), w(5), onnx.FloatAttr("beta", 0))
+		}, "0: w+0 4x5 by 5,1; 15"},
+		"Gemm with another factor": {func(b builder, x value, w weights) value {
+			return b.Op("Gemm", x, w(4, 5), w(5), onnx.FloatAttr("alpha", 2))
+		}, "; 0"},
+		"Gemm with a part of a bias": {func(b builder, x value, w weights) value {
+			return b.Op("Gemm", x, w(4, 5), w(5), onnx.FloatAttr("beta", 0.5))
+		}, "; 0"},
+		"Gemm of turned data": {func(b builder, x value, w weights) value {
+			turned := b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{1, 0}))
+			return b.Op("Gemm", turned, w(4, 5), onnx.IntAttr("transA", 1))
+		}, "0: w+0 4x5 by 5,1; 15"},
+		"a bias after a transposition": {func(b builder, x value, w weights) value {
+			turned := b.Op("Transpose", b.Op("MatMul", x, w(4, 5)), onnx.IntsAttr("perm", []int64{1, 0}))
+			return b.Op("Add", turned, w(5, 1))
+		}, "0: w+0 4x5 by 5,1 bias w_1+0 1x5 by 0,1; 15"},
+		"a second bias": {func(b builder, x value, w weights) value {
+			return b.Op("Add", b.Op("Add", b.Op("MatMul", x, w(4, 5)), w(5)), w(5))
+		}, "0: w+0 4x5 by 5,1 bias w_1+0 1x5 by 0,1; 15"},
+		"a bias of two products": {func(b builder, x value, w weights) value {
+			two := b.Op("Concat", b.Op("MatMul", x, w(4, 5)), b.Op("MatMul", x, w(4, 5)), onnx.IntAttr("axis", 0))
+			return b.Op("Add", two, w(5))
+		}, "0: w+0 4x5 by 5,1 bias w_2+0 1x5 by 0,1 1: w_1+0 4x5 by 5,1 bias w_2+0 1x5 by 0,1; 15"},
+		"a bias of each of two products": {func(b builder, x value, w weights) value {
+			two := b.Op("Concat", b.Op("MatMul", x, w(4, 5)), b.Op("MatMul", x, w(4, 5)), onnx.IntAttr("axis", 0))
+			both := b.Op("Add", b.Op("Reshape", two, b.Ints(2, 3, 5)), w(2, 1, 5))
+			return both
+		}, "bias w_2+0 1x5 by 0,1 1: w_1+0 4x5 by 5,1 bias w_2+5 1x5 by 0,1; 15"},
+		"a bias of two turned products": {func(b builder, x value, w weights) value {
+			turned := func() value {
+				return b.Op("Transpose", b.Op("MatMul", x, w(4, 3)), onnx.IntsAttr("perm", []int64{1, 0}))
+			}
+			return b.Op("Add", b.Op("Concat", turned(), turned(), onnx.IntAttr("axis", 0)), w(3))
+		}, "0: w+0 4x3 by 3,1 1: w_1+0 4x3 by 3,1; 9"},
+		"a weight that is multiplied with the data first": {func(b builder, x value, w weights) value {
+			return b.Op("MatMul", b.Op("Add", x, b.Op("Mul", x, w(4))), w(4, 5))
+		}, "0: w_1+0 4x5 by 5,1; 15"}, // plus 0 times x
+		"channels with other weights": {func(b builder, x value, w weights) value {
+			return b.Op("MatMul", b.Op("Mul", x, b.Floats([]int64{4}, 1, 1, 1, 2)), w(4, 5))
+		}, "the channels of a token or of an expert are weighted one by one"},
+		"a stacked weight that is stored twice": {func(b builder, x value, w weights) value {
+			return b.Op("Add", b.Op("MatMul", x, w(2, 4, 5)), b.Op("MatMul", x, w(2, 4, 5)))
+		}, "0: w+20 4x5 by 5,1 1: w+20 4x5 by 5,1; 60"},
+		"two weights with equal numbers": {func(b builder, x value, w weights) value {
+			return b.Op("Add", b.Op("MatMul", x, w(4, 5)), b.Op("MatMul", x, w(4, 5)))
+		}, "0: w+0 4x5 by 5,1 1: w_1+0 4x5 by 5,1; 30"},
 		"a diagonal": {func(b builder, x value, w weights) value {
 			return b.Op("Einsum", x, w(4, 4), onnx.StringAttr("equation", "tk,kk->tk"))
 		}, "; 0"},
@@ -65,42 +122,96 @@ func TestRunner(t *testing.T) {
 			return b.Op("MatMul", b.Op("MatMul", b.Op("MatMul", x, w(4, 5)), w(5, 2)), w(2, 2))
 		}, "an expert has more than two products in a row"},
 	} {
-		b := onnxtest.New(20)
-		x := b.Input("x", onnx.Float, 3, 4)
-		y := c.write(b, x, func(dims ...int64) *onnx.Value {
-			return b.Graph.AddInitializer(onnx.NewFloat32s("w", dims, make([]float32, match.Elements(dims))))
-		})
-		b.Output(y)
-		g := match.New(b.Graph, infer.Analyze(b.Model), nil)
-		r := NewRunner(g, g.Budget("test", match.Limits{Each: 1 << 20, Reserve: 1 << 20, Shares: 1}))
-		var products []*Product
-		r.Fill = func(p *Product, out *reference.Tensor) error {
-			products = append(products, p)
-			return p.EachSum(func(row Row, place int, x float64) error {
-				row.Add(out, func(channel int) float64 { return x * float64((place+1)*(channel+1)) })
-				return nil
-			})
-		}
-		r.Answer = func(p *Product, _ *reference.Tensor) error { products = append(products, p); return nil }
-		tokens := reference.NewFloats(onnx.Float, []int{3, 4}, []float64{1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3})
-		out, err := r.Run(y, nil, Values{x: tokens})
-		var got []string
-		for _, p := range products {
-			text := fmt.Sprintf("%d: %s", p.Number, describe(p.Matrix(p.Places()-1)))
-			if m := p.BiasAt(p.Places() - 1); m != nil {
-				text += " bias " + describe(m)
-			}
-			for _, f := range p.First {
-				text += fmt.Sprintf(" of %g", f.Row)
-			}
-			got = append(got, text)
-		}
-		all := fmt.Sprint(err)
-		if err == nil {
-			all = fmt.Sprintf("%s; %g", strings.Join(got, " "), out.F[len(out.F)-1])
-		}
-		if !strings.Contains(all, c.want) {
-			t.Errorf("%s: %s, want %s", name, all, c.want)
+		if got := products(nil, c.write); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
+}
+
+// TestParts reads matrices that consist of several ones, as further matrices.
+func TestParts(t *testing.T) {
+	for name, c := range map[string]struct {
+		parts Parts
+		write writer
+		want  string
+	}{
+		"side by side": {Parts{Out: 2}, func(b builder, x value, w weights) value {
+			return b.Op("MatMul", x, w(4, 6))
+		}, "0: w+3 4x3 by 6,1; 18"}, // 3 * 2 * 3
+		"side by side with a bias": {Parts{Out: 2}, func(b builder, x value, w weights) value {
+			return b.Op("Gemm", x, w(6, 4), w(6), onnx.IntAttr("transB", 1))
+		}, "0: w+12 4x3 by 1,4 bias w_1+3 1x3 by 0,1; 18"},
+		"below each other": {Parts{In: 2}, func(b builder, x value, w weights) value {
+			return b.Op("MatMul", x, w(4, 6))
+		}, "0: w+12 2x6 by 6,1; 54"}, // 3 * (1 + 2) * 6
+		"both": {Parts{Out: 3, In: 2}, func(b builder, x value, w weights) value {
+			return b.Op("MatMul", x, w(4, 6))
+		}, "0: w+16 2x2 by 6,1; 66"}, // 3 * (5 + 6) * 2: of each three, one is below the other
+		"experts of two": {Parts{Out: 2}, func(b builder, x value, w weights) value {
+			return b.Op("Einsum", x, w(2, 4, 6), onnx.StringAttr("equation", "tk,ekc->tec"))
+		}, "0: w+27 4x3 by 6,1; 36"}, // 3 * 4 * 3
+		"experts of two, tokens last": {Parts{Out: 2}, func(b builder, x value, w weights) value {
+			return b.Op("Einsum", x, w(2, 4, 6), onnx.StringAttr("equation", "tk,ekc->ect"))
+		}, "0: w+27 4x3 by 6,1; 36"},
+		"added experts below each other": {Parts{In: 2}, func(b builder, x value, w weights) value {
+			return b.Op("Einsum", x, w(2, 4, 6), onnx.StringAttr("equation", "tk,ekc->tec"))
+		}, "0: w+36 2x6 by 6,1; 126"}, // 3 * (3 + 4) * 6
+		"not equal": {Parts{Out: 4}, func(b builder, x value, w weights) value {
+			return b.Op("MatMul", x, w(4, 6))
+		}, "a matrix that is not made of 4 equal ones"},
+		"not equal below each other": {Parts{In: 3}, func(b builder, x value, w weights) value {
+			return b.Op("MatMul", x, w(4, 6))
+		}, "a matrix that is not made of 3 equal ones"},
+	} {
+		if got := products(map[int]Parts{0: c.parts}, c.write); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// products runs a region on three tokens of ones, twos and threes, and describes its products by their last matrices,
+// and the last element of the result.
+func products(parts map[int]Parts, write writer) string {
+	describe := func(m *Matrix) string {
+		if m.Source == nil {
+			return "in several places"
+		}
+		return fmt.Sprintf("%s+%d %dx%d by %d,%d", m.Source.Name, m.Offset, m.In, m.Out, m.ByIn, m.ByOut)
+	}
+
+	b := onnxtest.New(20)
+	x := b.Input("x", onnx.Float, 3, 4)
+	y := write(b, x, func(dims ...int64) *onnx.Value {
+		return b.Graph.AddInitializer(onnx.NewFloat32s("w", dims, make([]float32, match.Elements(dims))))
+	})
+	b.Output(y)
+	g := match.New(b.Graph, infer.Analyze(b.Model), nil)
+	r := NewRunner(g, g.Budget("test", match.Limits{Each: 1 << 20, Reserve: 1 << 20, Shares: 1}))
+	r.Parts = parts
+	var list []*Product
+	r.Fill = func(p *Product, out *reference.Tensor) error {
+		list = append(list, p)
+		return p.EachSum(func(row Row, place int, x float64) error {
+			row.Add(out, func(channel int) float64 { return x * float64((place+1)*(channel+1)) })
+			return nil
+		})
+	}
+	r.Answer = func(p *Product, _ *reference.Tensor) error { list = append(list, p); return nil }
+	tokens := reference.NewFloats(onnx.Float, []int{3, 4}, []float64{1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3})
+	out, err := r.Run(y, nil, Values{x: tokens})
+	var got []string
+	for _, p := range list {
+		text := fmt.Sprintf("%d: %s", p.Number, describe(p.Matrix(p.Places()-1)))
+		if m := p.BiasAt(p.Places() - 1); m != nil {
+			text += " bias " + describe(m)
+		}
+		for _, f := range p.First {
+			text += fmt.Sprintf(" of %g", f.Row)
+		}
+		got = append(got, text)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%s; %g", strings.Join(got, " "), out.F[len(out.F)-1])
 }

@@ -47,7 +47,7 @@ func TestReplacement(t *testing.T) {
 	if turned.Type != onnx.Float || flat.Type != onnx.Float || flat.Value().Name != "rows" {
 		t.Errorf("%s, %s after adapters of float32", turned.Type, flat.Type)
 	}
-	glu := fused.GLU{Activation: "relu", Alpha: 1}
+	glu := fused.GLU{Activation: "gelu", Alpha: 1}
 	made := s.Compute(glu, []string{"made"}, wide, flat)
 	s.Output(out, made[0])
 	n := made[0].Value().Producer
@@ -56,7 +56,7 @@ func TestReplacement(t *testing.T) {
 		!slices.Equal(s.Replacement.Outputs, n.Outputs) || s.Root != out.Producer || s.Problem != nil {
 		t.Errorf("%s.%s of %q in %s.%s", n.Domain, n.OpType, onnx.Names(n.Inputs), s.Domain, s.Op)
 	}
-	if len(s.Attributes) == 0 || n.AttrString("activation", "") != "relu" {
+	if len(s.Attributes) == 0 || n.AttrString("activation", "") != "gelu" {
 		t.Errorf("attributes %v", s.Attributes)
 	}
 	in := map[*onnx.Value]*reference.Tensor{
