@@ -99,6 +99,7 @@ func TestForms(t *testing.T) {
 		{"the same output", split(1), split(1), true, false},
 		{"the same numbers", filled(2), filled(2), true, false},
 		{"another number", filled(2), filled(3), false, false},
+		{"no number", filled(0), b.Op("ConstantOfShape", b.Op("Shape", x)), false, false},
 		{"many numbers", b.Op("Add", x, most()), b.Op("Add", x, most()), true, false},
 		{"too many numbers", b.Op("Add", x, long()), b.Op("Add", x, long()), true, true},
 		{"in another order", b.Op("Sub", x, y), b.Op("Sub", b.Op("Neg", x), y), false, false},

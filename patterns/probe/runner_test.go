@@ -82,6 +82,12 @@ func TestRunner(t *testing.T) {
 			turned := b.Op("Transpose", b.Op("MatMul", x, w(4, 5)), onnx.IntsAttr("perm", []int64{1, 0}))
 			return b.Op("Add", turned, w(5, 1))
 		}, "0: w+0 4x5 by 5,1 bias w_1+0 1x5 by 0,1; 15"},
+		"no bias after an activation": {func(b builder, x value, w weights) value {
+			return b.Op("Add", b.Op("Relu", b.Op("MatMul", x, w(4, 5))), w(5))
+		}, "0: w+0 4x5 by 5,1; 15"},
+		"no bias of more axes": {func(b builder, x value, w weights) value {
+			return b.Op("Add", b.Op("MatMul", x, w(4, 5)), w(2, 1, 5))
+		}, "0: w+0 4x5 by 5,1; 15"},
 		"a second bias": {func(b builder, x value, w weights) value {
 			return b.Op("Add", b.Op("Add", b.Op("MatMul", x, w(4, 5)), w(5)), w(5))
 		}, "0: w+0 4x5 by 5,1 bias w_1+0 1x5 by 0,1; 15"},

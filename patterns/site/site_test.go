@@ -90,8 +90,14 @@ func TestOmitted(t *testing.T) {
 		len(s.Attributes) != 1 || n.OpType != "Clip" {
 		t.Errorf("%s of %d inputs", n.Text(), len(n.Inputs))
 	}
+	one := s.ComputeAs(nil, []string{"one"}, in, none)
+	no := s.ComputeAs(nil, []string{"no"}, none)
+	if n, m := one[0].Value().Producer, no[0].Value().Producer; len(n.Inputs) != 1 || len(m.Inputs) != 0 ||
+		len(s.Attributes) != 0 {
+		t.Errorf("%d and %d inputs, want 1 and none", len(n.Inputs), len(m.Inputs))
+	}
 	other := s.Fused(fused.GLU{Activation: "silu"}, []string{"other"}, in, in)
-	if n := other[0].Value().Producer; n.Domain != fused.Domain || n.OpType != "GLU" || len(s.Attributes) != 1 ||
+	if n := other[0].Value().Producer; n.Domain != fused.Domain || n.OpType != "GLU" || len(s.Attributes) != 0 ||
 		n.AttrString("activation", "") != "silu" {
 		t.Errorf("another op: %s, and the site has %d attributes", n.Text(), len(s.Attributes))
 	}
