@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -28,8 +29,10 @@ func TestProofs(t *testing.T) {
 	trial := prove.Trial{Name: "small inputs"}
 	for exact, want := range map[bool]string{true: "on small inputs (in float64, without roundings): far",
 		false: "on small inputs: far"} {
-		if err := p.claim(nil, nil).Differs(trial, exact, errors.New("far")); !strings.HasSuffix(err.Error(), want) {
-			t.Errorf("%v", err)
+		err := p.claim(nil, nil).Differs(trial, exact, errors.New("far"))
+		if r := reason.As(err); !strings.HasSuffix(err.Error(), want) || r.Code != reason.Differs ||
+			r.Figures["inputs"] != trial.Name || r.Figures["rounded"] != !exact {
+			t.Errorf("%v with %v", err, r.Figures)
 		}
 	}
 }

@@ -1,0 +1,584 @@
+package sites
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/patterns"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+func distinct(list []int64) int {
+	return len(slices.Compact(slices.Sorted(slices.Values(list))))
+}
+
+// TestRoutings: a routing reaches as many experts as it shall, and never sends a token to an expert twice.
+func TestRoutings(t *testing.T) {
+	for experts := int64(3); experts <= 16; experts++ {
+		for chosen := int64(1); chosen <= 3; chosen++ {
+			r := &routing{experts: experts, chosen: chosen}
+			var all []int64
+			for n := range experts {
+				e := r.expert(n)
+				if all = append(all, e); e < 0 || e >= experts || r.startAt(e) != n || r.expert(n+experts) != e {
+					t.Fatalf("expert %d of %d is %d, which is at %d", n, experts, e, r.startAt(e))
+				}
+				if experts > 5 && (r.expert(n+1)-e+experts)%experts == 1 {
+					t.Errorf("of %d experts, %d and its neighbor follow each other", experts, e)
+				}
+			}
+			if distinct(all) != int(experts) {
+				t.Errorf("the order of %d experts is %v", experts, all)
+			}
+			const tokens = 7
+			for hits := chosen; hits <= experts; hits++ {
+				for _, start := range []int64{0, 2} {
+					ids := r.route(tokens, hits, start)
+					if len(ids) != int(tokens*chosen) || distinct(ids) != int(min(hits, tokens*chosen)) ||
+						ids[0] != r.expert(start) {
+						t.Errorf("%d of %d experts from %d on: %v", hits, experts, start, ids)
+					}
+					for token := range tokens {
+						if one := ids[token*int(chosen):][:chosen]; distinct(one) != int(chosen) {
+							t.Errorf("a token goes to %v", one)
+						}
+					}
+				}
+			}
+			for n := int64(1); n <= min(tokens, experts-chosen); n++ {
+				ids := r.apart(tokens, n, all)
+				for i, e := range all {
+					got := int64(0)
+					for _, id := range ids {
+						if id == e {
+							got++
+						}
+					}
+					switch i := int64(i); {
+					case i < n && got != 1, i >= n+chosen && got > 0, i >= n && i < n+chosen && got == 0 && n < tokens:
+						t.Errorf("%d apart: expert %d of %v gets %d tokens", n, e, all, got)
+					}
+				}
+			}
+		}
+	}
+	r := &routing{experts: 6, chosen: 2, hidden: 8, roles: []fused.Role{fused.RoleTokens, fused.RoleIDs,
+		fused.RoleLogits, fused.RoleMatrix}}
+	for want, shapes := range map[int64][][]int64{
+		12: {{3, 4, 8}, {12, 2}, {72}, {5}}, 0: {{3, 8}, {4, 2}, {3, 6}, {5}}, 1: {{8}, {2}, {6}, {7, 7}}} {
+		if got := r.tokens(shapes); got != want {
+			t.Errorf("%d tokens in %v, want %d", got, shapes, want)
+		}
+	}
+	if got := r.tokens([][]int64{{3, 7}, {3, 2}, {3, 6}, {5}}); got != 0 {
+		t.Errorf("%d tokens of another width", got)
+	}
+}
+
+// TestSizesOfExperts: the shapes of a kernel's trial follow the layouts of the op.
+func TestSizesOfExperts(t *testing.T) {
+	moe := func(packing, gateUp, down string) fused.MoE {
+		return fused.MoE{Packing: packing, GateUpLayout: gateUp, DownLayout: down}
+	}
+	for _, c := range []struct {
+		op           fused.MoE
+		gateUp, down []int64
+	}{
+		{moe("halves", "out_in", "out_in"), []int64{5, 12, 8}, []int64{5, 8, 6}},
+		{moe("halves", "in_out", "in_out"), []int64{5, 8, 12}, []int64{5, 6, 8}},
+		{moe("none", "out_in", "in_out"), []int64{5, 6, 8}, []int64{5, 6, 8}},
+	} {
+		r := &routing{experts: 5, chosen: 2, call: &Call{Site: fused.Site{Attributes: c.op.Attributes()}}}
+		var got [][]int64
+		for i := range 7 {
+			got = append(got, r.shape(i, expertSizes{8, 6}))
+		}
+		wide := c.gateUp[1]
+		if c.op.GateUpLayout == "in_out" {
+			wide = c.gateUp[2]
+		}
+		want := [][]int64{{5, 8}, {5, 2}, {5, 2}, c.gateUp, c.down, {5, wide}, {5, 8}}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%+v: %v, want %v", c.op, got, want)
+		}
+	}
+}
+
+// TestTrialsOfExperts: logits and gates choose the experts of the trial, and weights have its kind.
+func TestTrialsOfExperts(t *testing.T) {
+	g := onnx.New(10, 18).Graph
+	ids, weights, gates, logits := g.AddInput("ids", onnx.Type{}), g.AddInput("weights", onnx.Type{}),
+		g.AddInput("gates", onnx.Type{}), g.AddInput("logits", onnx.Type{})
+	const tokens, experts, chosen = 4, 6, 2
+	x := &routed{proof: &proof{Checker: &Checker{}, c: &Site{Types: []onnx.DataType{onnx.Int64, onnx.Float, onnx.Float,
+		onnx.Float}, Match: &patterns.Match{Inputs: []*onnx.Value{ids, weights, gates, logits}}}},
+		r: &routing{experts: experts, chosen: chosen, logits: true,
+			roles: []fused.Role{fused.RoleIDs, fused.RoleWeights, fused.RoleGates, fused.RoleLogits}}}
+	shapes := [][]int64{{tokens, chosen}, {tokens, chosen}, {tokens, experts}, {tokens, experts}}
+	for kind, in := range map[weightKind][2]float64{someWeights: {0.05, 1.05}, smallWeights: {0.05 / 1024, 1.05 / 1024},
+		greatWeights: {3.2, 67.2}, noWeights: {0, 0}, oneWeight: {0, 1}} {
+		made, to, err := x.trialInputs(&trial{size: size{shapes: shapes, tokens: tokens}, kind: prove.Normal,
+			weights: kind, hits: 5, start: 1}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(made[0].I, to) || !slices.Equal(to, x.r.route(tokens, 5, 1)) {
+			t.Errorf("the ids are %v, want %v", made[0].I, to)
+		}
+		for token := range tokens {
+			mine := to[token*chosen:][:chosen]
+			for place, w := range made[1].F[token*chosen:][:chosen] {
+				if w < in[0] || w > in[1] || kind == oneWeight && (w == 1) != (token%chosen == place) {
+					t.Errorf("kind %d: the weights are %v", kind, made[1].F)
+				}
+				if gate := made[2].F[token*experts+int(mine[place])]; gate != w {
+					t.Errorf("kind %d: the gate is %g, the weight %g", kind, gate, w)
+				}
+			}
+			row := made[3].F[token*experts:][:experts]
+			for e, gate := range made[2].F[token*experts:][:experts] {
+				if is := slices.Contains(mine, int64(e)); !is && gate != 0 || is != (row[e] > 0) {
+					t.Errorf("kind %d: token %d of %v has the gate %g and the logits %v", kind, token, mine, gate, row)
+				}
+			}
+			if most := slices.Max(row); (most > 10) != (kind == oneWeight) ||
+				most > 10 && row[mine[token%chosen]] != most {
+				t.Errorf("kind %d: logits %v for %v", kind, row, mine)
+			}
+		}
+	}
+	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16} {
+		for _, k := range append([]prove.Kind{prove.Normal}, expertKinds...) {
+			none := typ == onnx.Float16 && (k.Name == "small" || k.Name == "large" || k.Name == "wide")
+			if holdsKind(k, typ) == none {
+				t.Errorf("%s holds %s tokens: %v", typ, k.Name, !none)
+			}
+		}
+	}
+	for want, shape := range map[float64][]int64{0.25: {3, 4, 16}, 0.5: {4, 2}, 1: {9}} {
+		if got := matrixScale(shape); got != want {
+			t.Errorf("a matrix of %v is scaled by %g, want %g", shape, got, want)
+		}
+	}
+}
+
+// TestRandomNumbers: numbers depend only on their place and on the input, and are normally distributed.
+func TestRandomNumbers(t *testing.T) {
+	const n = 1000
+	whole, part, other := make([]float64, n), make([]float64, 100), make([]float64, n)
+	for number, list := range map[int][]float64{3: whole, 4: other} {
+		if err := randomNumbers(number, 2, onnx.Float16)(list, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, at := range []int{0, 1, 63, 64, 500} {
+		if err := randomNumbers(3, 2, onnx.Float16)(part, at); err != nil || !slices.Equal(part, whole[at:at+100]) {
+			t.Errorf("from %d on: %v", at, err)
+		}
+	}
+	sum, squares := 0.0, 0.0
+	for i, x := range whole {
+		if sum += x; prove.RoundTo(onnx.Float16, x) != x {
+			t.Errorf("number %d is %g", i, x)
+		}
+		squares += x * x
+	}
+	if math.Abs(sum/n) > 0.3 || math.Abs(squares/n-4) > 1 || slices.Equal(whole, other) || slices.Equal(whole[:64],
+		whole[64:128]) {
+		t.Errorf("the mean is %g, of the squares %g, want 0 and 4", sum/n, squares/n)
+	}
+}
+
+// TestLimits finds the numbers of a graph that may be capacities of experts.
+func TestLimits(t *testing.T) {
+	number := func(b *onnxtest.Builder, x int64) *onnx.Value { return b.Ints(x) }
+	for name, c := range map[string]struct {
+		write        func(b *onnxtest.Builder, counts, x *onnx.Value) *onnx.Value
+		named, other int64
+	}{
+		"a comparison": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+			return b.Op("Less", counts, number(b, 40))
+		}, 40, 0},
+		"a minimum": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+			return b.Op("Min", counts, number(b, 7))
+		}, 7, 0},
+		"another number": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+			return b.Op("Add", counts, number(b, 9))
+		}, 0, 9},
+		"the larger one": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+			return b.Op("Greater", b.Op("Max", counts, number(b, 50)), number(b, 30))
+		}, 50, 0},
+		"the number of experts": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+			return b.Op("Less", b.Op("Less", counts, number(b, 5)), number(b, 4))
+		}, 0, 5},
+		"a width": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+			return b.Op("OneHot", counts, number(b, 33), b.Ints(0, 100))
+		}, 33, 100},
+		"the router's": {func(b *onnxtest.Builder, _, x *onnx.Value) *onnx.Value {
+			return b.Op("TopK", x, number(b, 2))
+		}, 0, 0},
+		"another choice": {func(b *onnxtest.Builder, _, x *onnx.Value) *onnx.Value {
+			return b.Op("TopK", x, number(b, 3))
+		}, 3, 0},
+		"great, compared": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+			return b.Op("LessOrEqual", counts, number(b, 1<<20))
+		}, 1 << 20, 0},
+		"great, not compared": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+			return b.Op("Add", counts, number(b, 1<<20))
+		}, 0, 0},
+		"no limit": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+			return b.Op("Less", counts, number(b, unlimited))
+		}, 0, 0},
+		"a float": {func(b *onnxtest.Builder, _, x *onnx.Value) *onnx.Value {
+			return b.Op("Clip", x, nil, b.Floats(nil, 6))
+		}, 6, 0},
+		"no count": {func(b *onnxtest.Builder, _, x *onnx.Value) *onnx.Value {
+			return b.Op("Greater", x, b.Floats(nil, 1.5))
+		}, 0, 0},
+		"a table": {func(b *onnxtest.Builder, _, x *onnx.Value) *onnx.Value {
+			return b.Op("Less", x, b.Floats([]int64{17}, slices.Repeat([]float32{8}, 17)...))
+		}, 0, 0},
+		"of a branch": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+			body := b.Graph.NewSubgraph("body")
+			body.AddOutput((&onnxtest.Builder{Model: b.Model, Graph: body}).Op("Less", counts, number(b, 21)))
+			return b.Op("If", b.Input("c", onnx.Bool), onnx.GraphAttr("then_branch", body))
+		}, 21, 0},
+	} {
+		b := onnxtest.New(18)
+		c.write(b, b.Input("counts", onnx.Int64, "n"), b.Input("x", onnx.Float, "n", 5))
+		run := &pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)}
+		x := &routed{proof: &proof{Checker: NewChecker(run), c: &Site{slice: &slice{nodes: b.Graph.Nodes}}},
+			r: &routing{experts: 5, chosen: 2, logits: true}}
+		if named, other := x.limits(); named != c.named || other != c.other {
+			t.Errorf("%s: %d and %d, want %d and %d", name, named, other, c.named, c.other)
+		}
+	}
+}
+
+// TestKeys: sites have one key if their checks have the same result.
+func TestKeys(t *testing.T) {
+	base := func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+		return b.Op("Mul", b.Op("Elu", x, onnx.FloatAttr("alpha", 2)), w)
+	}
+	branch := func(op string, inputs int) func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+		return func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+			body := b.Graph.NewSubgraph("body")
+			for range inputs {
+				body.AddInput("i", onnx.Type{})
+			}
+			body.AddOutput((&onnxtest.Builder{Model: b.Model, Graph: body}).Op(op, x))
+			return b.Op("Mul", b.Op("If", w, onnx.GraphAttr("then_branch", body)), w)
+		}
+	}
+	keyOf := func(typ onnx.DataType, width int, write func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value) string {
+		b := onnxtest.New(18)
+		x, w := b.Input("x", typ, 2, width), b.Input("w", typ, 2, width)
+		y := write(b, x, w)
+		facts := infer.Analyze(b.Model)
+		s, err := cut(&patterns.Match{Inputs: []*onnx.Value{x, w}, Outputs: []*onnx.Value{y}}, b.Graph, facts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.key(facts, []int{0, 1})
+	}
+	key := keyOf(onnx.Float, 4, base)
+	for name, c := range map[string]struct {
+		key  string
+		same bool
+	}{
+		"the same": {keyOf(onnx.Float, 4, base), true},
+		"behind another node": {keyOf(onnx.Float, 4, func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+			b.Op("Abs", x)
+			return base(b, x, w)
+		}), true},
+		"another type":  {keyOf(onnx.Float16, 4, base), false},
+		"another width": {keyOf(onnx.Float, 6, base), false},
+		"another attribute": {keyOf(onnx.Float, 4, func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+			return b.Op("Mul", b.Op("Elu", x, onnx.FloatAttr("alpha", 3)), w)
+		}), false},
+		"another op": {keyOf(onnx.Float, 4, func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+			return b.Op("Add", b.Op("Elu", x, onnx.FloatAttr("alpha", 2)), w)
+		}), false},
+		"another order": {keyOf(onnx.Float, 4, func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+			return b.Op("Mul", w, b.Op("Elu", x, onnx.FloatAttr("alpha", 2)))
+		}), false},
+		"the other input": {keyOf(onnx.Float, 4, func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+			return base(b, w, x)
+		}), false},
+	} {
+		if (c.key == key) != c.same {
+			t.Errorf("%s: %q and %q", name, c.key, key)
+		}
+	}
+	number := func(x float32) string {
+		return keyOf(onnx.Float, 4, func(b *onnxtest.Builder, a, w *onnx.Value) *onnx.Value {
+			return b.Op("Mul", b.Op("Add", a, b.Floats(nil, x)), w)
+		})
+	}
+	if number(1) != number(1) || number(1) == number(2) {
+		t.Error("not by the constant")
+	}
+	if a := keyOf(onnx.Bool, 1, branch("Not", 0)); a != keyOf(onnx.Bool, 1, branch("Not", 0)) ||
+		a == keyOf(onnx.Bool, 1, branch("Identity", 0)) || a == keyOf(onnx.Bool, 1, branch("Not", 1)) {
+		t.Error("not by the branches")
+	}
+	sized := func(axis int64) string {
+		return keyOf(onnx.Float, 4, func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+			n := b.Op("Gather", b.Op("Shape", x), b.Ints(axis))
+			return b.Op("Mul", b.Op("Mul", x, b.Op("Cast", n, onnx.IntAttr("to", int64(onnx.Float)))), w)
+		})
+	}
+	if sized(0) == sized(1) || sized(0) != sized(-2) {
+		t.Error("not by the known sizes")
+	}
+}
+
+// TestHardInputs lists the kinds of inputs that an op's sites are checked on.
+func TestHardInputs(t *testing.T) {
+	names := func(op string, types ...onnx.DataType) []string {
+		var list []string
+		for _, h := range HardInputsOf(fused.Lookup(op), fused.Site{Types: types}) {
+			list = append(list, h.Name)
+		}
+		return list
+	}
+	for op, c := range map[string]struct {
+		typ  onnx.DataType
+		want string
+	}{
+		fused.GLUName:  {onnx.Float16, "normal small large huge tiny zeros one-hot repeated"},
+		fused.MoEName:  {onnx.Float, "normal small large huge zeros one-hot repeated wide"},
+		"MoE float16":  {onnx.Float16, "normal huge zeros one-hot repeated"},
+		"TopKRouter":   {onnx.Float, "normal repeated wide"},
+		"no such kind": {},
+	} {
+		if name, _, _ := strings.Cut(op, " "); c.want != "" {
+			if got := strings.Join(names(name, c.typ), " "); got != c.want {
+				t.Errorf("%s of %s: %s, want %s", op, c.typ, got, c.want)
+			}
+		}
+	}
+	op := fused.Lookup(fused.MoEName)
+	site := fused.Site{Types: []onnx.DataType{onnx.Float, onnx.Float, onnx.Int64, onnx.Float, onnx.Undefined},
+		Dims: [][]int64{{3, 8}, {3, 2}, {3, 2}, {4, 16, 8}, nil}}
+	for _, h := range HardInputsOf(op, site) {
+		tokens, err := h.Tensor(op, site, fused.MoEX)
+		if err != nil || len(tokens.F) != 24 || (slices.Max(tokens.F) == 0) != (h.Name == "zeros") {
+			t.Errorf("%s: tokens %v, %v", h.Name, tokens, err)
+		}
+		ids, err := h.Tensor(op, site, fused.MoEIDs)
+		if err != nil || slices.Min(ids.I) < 0 || slices.Max(ids.I) >= fewNumbers || distinct(ids.I) < 2 {
+			t.Errorf("%s: ids %v, %v", h.Name, ids, err)
+		}
+		matrix, err := h.Tensor(op, site, fused.MoEGateUp)
+		if err != nil || slices.Max(matrix.F) > 6*matrixScale(site.Dims[3]) {
+			t.Errorf("%s: a matrix up to %g, %v", h.Name, slices.Max(matrix.F), err)
+		}
+		if none, err := h.Tensor(op, site, fused.MoEDown); none != nil || err != nil {
+			t.Errorf("%s: %v for an input that is left out", h.Name, none)
+		}
+		if h.Numbers(op, site, fused.MoEIDs) != "" || h.Numbers(op, site, fused.MoEGateUp) != "normal" ||
+			(h.Numbers(op, site, fused.MoEX) == "normal") != (h.Name == "normal") {
+			t.Errorf("%s: the numbers of tokens are named %q", h.Name, h.Numbers(op, site, fused.MoEX))
+		}
+	}
+}
+
+// TestGates: operands of linear attention are in their ranges, or every seventh number is outside.
+func TestGatesInRange(t *testing.T) {
+	for _, rows := range []int{1, 100} {
+		for _, outside := range []bool{false, true} {
+			x := &linear{key: 4, rows: rows, outside: outside}
+			for what, within := range map[fused.Role]func(v float64) bool{
+				fused.RoleDecay:      func(v float64) bool { return v > 0 && v <= 1 },
+				fused.RoleDecayLog:   func(v float64) bool { return v <= 0 },
+				fused.RoleShare:      func(v float64) bool { return v > 0 && v < 1 },
+				fused.RoleLinearKeys: func(v float64) bool { return math.Abs(v) < 2 },
+				fused.NoRole:         func(v float64) bool { return math.Abs(v) < 10 },
+			} {
+				in, err := prove.MakeInput(prove.Normal, 1, onnx.Float, []int64{6, 7})
+				if err != nil {
+					t.Fatal(err)
+				}
+				x.gate(what, in)
+				out := 0
+				for i, v := range in.F {
+					if !within(v) {
+						if out++; i%unboundedEvery != 0 && what != fused.NoRole {
+							t.Errorf("role %v, outside %v: number %d is %g", what, outside, i, v)
+						}
+					}
+				}
+				if !outside && out > 0 || outside && out == 0 && what != fused.RoleLinearKeys {
+					t.Errorf("role %v: %d numbers are outside, %v", what, out, outside)
+				}
+			}
+		}
+	}
+	x := &linear{}
+	if got := x.repairs(); got != "" {
+		t.Errorf("repaired: %s", got)
+	}
+	for text, list := range map[string][]int64{"": nil, "3": {3}, "1 or 2": {1, 2}, "1, 2 or 64": {1, 2, 64}} {
+		if got := enumerate(list); got != text {
+			t.Errorf("%q, want %q", got, text)
+		}
+	}
+	long := strings.Repeat("é", 201)
+	for text, want := range map[string]string{long: long[:400] + "…", long[:400]: long[:400]} {
+		if got := short(errors.New(text)); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestPeaks: peaks of a router with groups distinguish the orders of groups.
+func TestPeaks(t *testing.T) {
+	in := []*reference.Tensor{reference.NewFloats(onnx.Float, []int{2, 8}, make([]float64, 16)),
+		reference.NewFloats(onnx.Float, []int{8}, slices.Repeat([]float64{3}, 8))}
+	x := &routed{r: &routing{experts: 8, chosen: 2, roles: []fused.Role{fused.RoleLogits, fused.RoleCorrection},
+		call: &Call{Site: fused.Site{Attributes: []*onnx.Attribute{onnx.IntAttr(fused.AttrGroups, 2)}}}}}
+	x.peaked(&trial{peaks: 1, start: 1}, in)
+	for token, group := range []int{1, 0} {
+		row := in[0].F[token*8:][:8]
+		mine, others := row[group*4:][:4], row[(1-group)*4:][:4]
+		sum := func(v []float64) (s float64) {
+			for _, x := range v {
+				s += x
+			}
+			return s
+		}
+		if slices.Max(mine) <= slices.Max(others) || sum(mine) >= sum(others) || mine[3] != slices.Max(mine) {
+			t.Errorf("token %d peaks in group %d: %v", token, group, row)
+		}
+	}
+	if slices.Max(in[1].F) != 0 {
+		t.Errorf("the correction is %v", in[1].F)
+	}
+}
+
+// TestSettledRouters: only the results of open tokens, and the order of equal scores, are made equal.
+func TestSettledRouters(t *testing.T) {
+	ids := func(list ...int64) *reference.Tensor { return reference.NewInts(onnx.Int64, []int{2, 2}, list) }
+	weights := func(list ...float64) *reference.Tensor { return reference.NewFloats(onnx.Float, []int{2, 2}, list) }
+	for _, equal := range []bool{false, true} {
+		want := []*reference.Tensor{weights(1, 2, 3, 4), ids(1, 2, 3, 4), nil}
+		got := []*reference.Tensor{weights(5, 6, 4, 3), ids(5, 6, 4, 3), nil}
+		mine := got[0]
+		settle(want, got, []bool{true, false}, equal)
+		sameFloats, sameInts := slices.Equal(want[0].F, got[0].F), slices.Equal(want[1].I, got[1].I)
+		if sameFloats != equal || sameInts != equal || got[0].F[0] != 1 || got[1].I[1] != 2 || mine.F[0] != 5 {
+			t.Errorf("equal scores %v: %v and %v, want %v and %v", equal, got[0].F, got[1].I, want[0].F, want[1].I)
+		}
+	}
+	x := weights(1, 8, 0, 0)
+	for seed := range uint64(nudges) {
+		y := nudged(x, 2, seed)
+		for i, v := range y.F {
+			step := 4 * prove.Spacing(onnx.Float, 8)
+			if i >= 2 {
+				step = 4 * prove.Spacing(onnx.Float, 0)
+			}
+			if d := math.Abs(v - x.F[i]); d < step/2 || d > step {
+				t.Errorf("number %d is moved by %g, want %g", i, d, step)
+			}
+		}
+	}
+}
+
+// TestStandalone builds models of a few nodes, which compute what the nodes did.
+func TestStandalone(t *testing.T) {
+	b := onnxtest.New(18)
+	x, at := b.Input("x", onnx.Float, 2), b.Ints(1)
+	half := b.Op("Mul", x, b.Floats(nil, 0.5))
+	y := b.Op("Gather", half, at)
+	body := b.Graph.NewSubgraph("body")
+	body.AddOutput((&onnxtest.Builder{Model: b.Model, Graph: body}).Op("Neg", x))
+	z := b.Op("If", b.Input("c", onnx.Bool), onnx.GraphAttr("then_branch", body))
+	floats := reference.NewFloats(onnx.Float, []int{2}, []float64{3, 8})
+	ints := reference.NewInts(onnx.Int64, []int{1}, []int64{1})
+	type list = []*onnx.Value
+	build := func(nodes []*onnx.Node, in list, given []*reference.Tensor, out *onnx.Value) (*onnx.Model, []*onnx.Tensor,
+		error) {
+		s := &standalone{model: b.Model}
+		return s.build(nodes, in, given, list{out})
+	}
+	nodes := []*onnx.Node{half.Producer, y.Producer}
+	m, feeds, err := build(nodes, list{x, at}, []*reference.Tensor{floats, ints}, y)
+	if err != nil || len(feeds) != 1 || len(m.Graph.Inputs) != 1 || len(m.Graph.Initializers()) != 2 {
+		t.Fatalf("%d feeds, %v", len(feeds), err)
+	}
+	e, err := reference.New(m, reference.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := e.RunTensors(feeds); err != nil || len(out) != 1 {
+		t.Errorf("%v, %v", out, err)
+	} else if r, err := reference.FromONNX(out[0]); err != nil || !slices.Equal(r.F, []float64{4}) {
+		t.Errorf("%v, %v, want half of 8", r, err)
+	}
+	for name, c := range map[string]struct {
+		nodes []*onnx.Node
+		out   *onnx.Value
+	}{"a subgraph": {[]*onnx.Node{z.Producer}, z}, "another value": {nodes[1:], y}, "an input": {nodes, x},
+		"no node": {nil, y}} {
+		if _, _, err := build(c.nodes, list{x, at}, []*reference.Tensor{floats, ints}, c.out); err == nil {
+			t.Errorf("%s: built", name)
+		}
+	}
+}
+
+// TestFolded: values of a replacement that depend only on constants are folded, except in a function's body.
+func TestFolded(t *testing.T) {
+	model := onnxtest.New(18)
+	b := &onnxtest.Builder{Model: model.Model, Graph: onnx.NewFunction("", "", "", 18).Body}
+	weight, data := b.Graph.AddInput("w", onnx.Type{}), b.Graph.AddInput("x", onnx.Type{})
+	c := &Site{Scope: &pass.Scope{}, Match: &patterns.Match{Replacement: b.Graph,
+		Inputs: []*onnx.Value{model.Floats(nil, 1), model.Input("x", onnx.Float)}}}
+	other := b.Op("Neg", weight)
+	other.Producer.Domain = "other"
+	for name, v := range map[string]struct {
+		v     *onnx.Value
+		fixed bool
+	}{
+		"a weight": {weight, true}, "data": {data, false}, "none": {nil, false}, "a number": {b.Floats(nil, 2), true},
+		"of a weight": {b.Op("Add", b.Op("Neg", weight), b.Floats(nil, 2)), true},
+		"of data":     {b.Op("Add", weight, data), false}, "of nothing": {b.Op("RandomNormal"), false},
+		"another domain": {other, false}, "without an input": {b.Op("Clip", weight, nil, weight), true},
+	} {
+		for _, f := range []*onnx.Function{nil, {}} {
+			if c.Scope.Function = f; c.IsConstant(v.v) != (v.fixed && f == nil) {
+				t.Errorf("%s: constant %v", name, !v.fixed)
+			}
+		}
+	}
+	names := OpNames([]*onnx.Node{b.Op("Sub", weight, data).Producer, b.Op("Neg", b.Floats(nil, 1)).Producer,
+		b.Op("Add", data, nil).Producer, other.Producer})
+	if !slices.Equal(names, []string{"Add", "Sub", "other.Neg"}) {
+		t.Errorf("the ops are %q", names)
+	}
+}
+
+// TestTypedAttributes: whole numbers of a pattern become integers for integer attributes, and integers become floats.
+func TestTypedAttributes(t *testing.T) {
+	g := onnx.New(10, 18).Graph
+	n := g.AddNode("RMSNorm", nil, []*onnx.Value{g.NewValue("y")}, onnx.FloatAttr("axis", -1),
+		onnx.IntAttr("epsilon", 2), onnx.FloatAttr("scale_after_cast", 0.5))
+	typed(fused.Lookup("RMSNorm"), n)
+	axis, epsilon, after := n.Attr("axis"), n.Attr("epsilon"), n.Attr("scale_after_cast")
+	if axis.Type != onnx.AttrInt || axis.Int != -1 || epsilon.Type != onnx.AttrFloat || epsilon.Float != 2 ||
+		after.Type != onnx.AttrFloat || axis.Float != 0 || epsilon.Int != 0 {
+		t.Errorf("%v %v %v", axis, epsilon, after)
+	}
+}
