@@ -1,6 +1,7 @@
 package heads
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -56,6 +57,21 @@ func TestHeadsThatStay(t *testing.T) {
 			use := n.Outputs[0].Uses()[0]
 			use.Node.SetInput(fused.AttentionV, n.Outputs[0])
 		}, false},
+		"an op of the same name": {nil, func(_ *onnx.Model, n *onnx.Node) {
+			n.Outputs[0].Uses()[0].Node.Domain = ""
+		}, false},
+		"another op of the domain": {nil, func(_ *onnx.Model, n *onnx.Node) {
+			n.Outputs[0].Uses()[0].Node.OpType = "LatentAttention"
+		}, false},
+		"a longer permutation": {nil, func(_ *onnx.Model, n *onnx.Node) {
+			n.Input(0).Producer.SetAttr(onnx.IntsAttr("perm", []int64{0, 2, 1, 3, 4}))
+		}, false},
+		"rows of a node that moves nothing": {nil, func(_ *onnx.Model, n *onnx.Node) {
+			n.Input(0).Producer.OpType = "Identity"
+		}, false},
+		"a table of an unknown size": {[]any{"batch", "heads", "tokens", 8}, nil, false},
+		"a table of one row":         {[]any{8}, nil, true},
+		"a table of each sequence":   {[]any{"batch", "tokens", 8}, nil, false},
 		"read in place": {nil, func(_ *onnx.Model, n *onnx.Node) {
 			n.Outputs[0].Uses()[0].Node.SetAttr(onnx.StringAttr("q_layout", "bsnh"))
 		}, false},
@@ -82,6 +98,56 @@ func TestHeadsThatStay(t *testing.T) {
 		}
 		if typ, _ := n.Outputs[0].Type(); c.moves && (typ.Dims[1].Param != "tokens" || typ.Dims[2].Value != 2) {
 			t.Errorf("%s: the rotated rows are declared %s", name, typ)
+		}
+	}
+}
+
+// TestTablesWithAnAxis: a table to which an Unsqueeze adds the axis of the heads gets the axis in another place, and
+// other tables of one head lose theirs first. Both rotations of a table share the new one.
+func TestTablesWithAnAxis(t *testing.T) {
+	for name, c := range map[string]struct {
+		axes  []int64
+		given bool // as an input of the Unsqueeze
+		nodes map[string]int
+	}{
+		"as an input":     {[]int64{1}, true, map[string]int{"Unsqueeze": 2}},
+		"from the end":    {[]int64{-3}, true, map[string]int{"Unsqueeze": 2}},
+		"as an attribute": {[]int64{1}, false, map[string]int{"Unsqueeze": 2}},
+		"of other nodes":  {nil, false, map[string]int{"Unsqueeze": 2, "Squeeze": 2}},
+	} {
+		m, n := rotated(t)
+		b := onnxtest.Builder{Model: m, Graph: m.Graph}
+		if c.axes != nil {
+			for i := 1; i <= 2; i++ {
+				v := b.Input("table", onnx.Float, "batch", "tokens", 8)
+				axes := []any{v, b.Ints(c.axes...)}
+				if !c.given {
+					axes = []any{v, onnx.IntsAttr("axes", c.axes)}
+				}
+				n.SetInput(i, b.Op("Unsqueeze", axes...))
+				n.Input(i).SetType(onnxtest.Type(onnx.Float, "batch", 1, "tokens", 8))
+			}
+		}
+		run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m), Skips: func(*onnx.Function) bool {
+			return true
+		}}
+		unproven, err := Apply(run)
+		ops := rewritetest.CountOps(m)
+		if err != nil || unproven != nil || ops["Transpose"] != 0 || ops["Unsqueeze"] != c.nodes["Unsqueeze"] ||
+			ops["Squeeze"] != c.nodes["Squeeze"] {
+			t.Errorf("%s: %v, %q, %v", name, err, unproven, ops)
+			continue
+		}
+		for i := 1; i <= 2; i++ {
+			v := n.Input(i)
+			axis, known := infer.Analyze(m).Constant(v.Producer.Input(1))
+			if !v.Producer.Is("Unsqueeze") || !known || axis.I[0] != 2 || !strings.HasSuffix(v.Name, "_of_tokens") {
+				t.Errorf("%s: the table is %s", name, v.Producer.Text())
+			}
+		}
+		if a := m.Graph.Nodes[len(m.Graph.Nodes)-1]; a.AttrString("q_layout", "") != "bsnh" ||
+			a.AttrString("k_layout", "") != "bnsh" {
+			t.Errorf("%s: %s", name, a.Text())
 		}
 	}
 }
