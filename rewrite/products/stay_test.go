@@ -95,8 +95,8 @@ func TestWhichProductsMerge(t *testing.T) {
 			n.SetAttr(onnx.StringAttr("other", "x"))
 		}, false, "float"},
 		"a bias": {func(b *rewritetest.Builder, _, n *onnx.Node) {
-			at := map[string]int{fused.LinearName: fused.LinearBias, fused.HalfLinearName: fused.HalfLinearBias}[n.OpType]
-			if at > 0 {
+			places := map[string]int{fused.LinearName: fused.LinearBias, fused.HalfLinearName: fused.HalfLinearBias}
+			if at := places[n.OpType]; at > 0 {
 				bias := b.Graph.AddInitializer(onnx.NewFloat32s("bias", []int64{16}, make([]float32, 16)))
 				new(edit.Change).SetInput(n, at, bias)
 			}
