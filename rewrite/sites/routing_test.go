@@ -326,10 +326,10 @@ func TestKeys(t *testing.T) {
 			return b.Op("Mul", b.Op("Add", a, b.Floats(nil, x)), w)
 		})
 	}
-	if number(1) != number(1) || number(1) == number(2) {
+	if one, again := number(1), number(1); one != again || one == number(2) {
 		t.Error("not by the constant")
 	}
-	if a := keyOf(onnx.Bool, 1, branch("Not", 0)); a != keyOf(onnx.Bool, 1, branch("Not", 0)) ||
+	if a, again := keyOf(onnx.Bool, 1, branch("Not", 0)), keyOf(onnx.Bool, 1, branch("Not", 0)); a != again ||
 		a == keyOf(onnx.Bool, 1, branch("Identity", 0)) || a == keyOf(onnx.Bool, 1, branch("Not", 1)) {
 		t.Error("not by the branches")
 	}

@@ -1,0 +1,186 @@
+package pagedcache
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+	"github.com/mojo-patch/mojo-patch/reference"
+)
+
+func floats(shape []int, list ...float64) *reference.Tensor {
+	return reference.NewFloats(onnx.Float, shape, list)
+}
+
+// TestRowsOfSteps puts the rows and tokens of sequences one after another, and cuts caches to their first tokens.
+func TestRowsOfSteps(t *testing.T) {
+	rows := appendRows(appendRows(nil, floats([]int{1, 2, 2}, 1, 2, 3, 4)), floats([]int{1, 2}, 5, 6))
+	if !slices.Equal(rows.Shape, []int{3, 2}) || !slices.Equal(rows.F, []float64{1, 2, 3, 4, 5, 6}) {
+		t.Errorf("rows %v of %v", rows.F, rows.Shape)
+	}
+	ids := func(list ...int64) *reference.Tensor { return reference.NewInts(onnx.Int64, []int{1, len(list)}, list) }
+	first, err := appendTokens(nil, ids(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := appendTokens(first, ids(8, 9))
+	if err != nil || !slices.Equal(tokens.Shape, []int{3}) || !slices.Equal(tokens.I, []int64{7, 8, 9}) {
+		t.Errorf("tokens %v, %v", tokens, err)
+	}
+	wide, err := appendTokens(floats([]int{1, 2}, 1, 2), floats([]int{1, 2, 2}, 3, 4, 5, 6))
+	if err != nil || !slices.Equal(wide.Shape, []int{3, 2}) || !slices.Equal(wide.F, []float64{1, 2, 3, 4, 5, 6}) {
+		t.Errorf("embeddings %v, %v", wide, err)
+	}
+	if _, err := appendTokens(nil, nil); err == nil {
+		t.Error("no tokens were appended")
+	}
+	last := (&Change{}).withTokens(floats([]int{3, 2}, 1, 2, 3, 4, 5, 6), []chunk{{new: 2}, {}, {new: 1}})
+	if !slices.Equal(last.Shape, []int{2, 2}) || !slices.Equal(last.F, []float64{1, 2, 5, 6}) {
+		t.Errorf("rows %v of sequences with tokens", last.F)
+	}
+
+	g := onnx.New(10, 18).Graph
+	past := g.AddInput("past", onnxtest.Type(onnx.Float, "batch", 2, "past", 1))
+	cache := floats([]int{1, 2, 3, 1}, 1, 2, 3, 4, 5, 6) // two heads of three tokens
+	for n, want := range [][]float64{nil, {1, 4}, {1, 2, 4, 5}, {1, 2, 3, 4, 5, 6}} {
+		got, err := firstTokens(past, cache, n)
+		if err != nil || !slices.Equal(got.F, want) || !slices.Equal(got.Shape, []int{1, 2, n, 1}) {
+			t.Errorf("the first %d tokens: %v, %v, want %v", n, got, err, want)
+		}
+	}
+	for _, dims := range [][]any{{"batch", 2, "past"}, {"batch", "heads", "past", 1}, {"batch", 2, "past", "width"}} {
+		if _, err := firstTokens(g.AddInput("past", onnxtest.Type(onnx.Float, dims...)), cache, 1); err == nil {
+			t.Errorf("a cache of %v is taken", dims)
+		}
+	}
+}
+
+// TestTokensOfOneSequence: ids, positions and masks continue those of the chunk before, and differ between sequences.
+func TestTokensOfOneSequence(t *testing.T) {
+	g := onnx.New(10, 18).Graph
+	add := func(name string, typ onnx.DataType, role roles.Role, dims ...any) *roles.Input {
+		v := g.AddInput(name, onnxtest.Type(typ, dims...))
+		g.AddNode("Identity", []*onnx.Value{v}, []*onnx.Value{g.NewValue("read")})
+		declared, _ := v.Type()
+		return &roles.Input{Value: v, Role: role, DataType: typ, Dims: declared.Dims}
+	}
+	ids := add("ids", onnx.Int64, roles.Index, "batch", "tokens")
+	ids.Tables = []onnx.Dim{{Value: 5}, {Value: 50}}
+	s := &scenario{caches: map[*onnx.Value]*onnx.Value{}}
+	in := func(i *roles.Input, c chunk) *reference.Tensor {
+		t.Helper()
+		x, err := s.input(0, i, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	first, next, other := in(ids, chunk{0, 0, 0, 3}), in(ids, chunk{0, 0, 3, 2}), in(ids, chunk{1, 1, 0, 3})
+	whole := in(ids, chunk{0, 0, 0, 5})
+	if !slices.Equal(whole.I, slices.Concat(first.I, next.I)) || slices.Equal(first.I, other.I) ||
+		!slices.Equal(whole.Shape, []int{1, 5}) || slices.Min(whole.I) < 0 || slices.Max(whole.I) >= 50 ||
+		slices.Max(whole.I) < 5 {
+		t.Errorf("ids %v and %v, of both %v, of another sequence %v", first.I, next.I, whole.I, other.I)
+	}
+	positions := in(add("positions", onnx.Int32, roles.Position, "batch", "tokens"), chunk{0, 0, 3, 2})
+	if !slices.Equal(positions.I, []int64{3, 4}) || positions.DataType != onnx.Int32 {
+		t.Errorf("positions %v", positions)
+	}
+	mask := in(add("mask", onnx.Int64, roles.Mask, "batch", "total"), chunk{0, 0, 3, 2})
+	if !slices.Equal(mask.I, []int64{1, 1, 1, 1, 1}) || !slices.Equal(mask.Shape, []int{1, 5}) {
+		t.Errorf("the mask is %v", mask)
+	}
+	embeddings := add("embeddings", onnx.Float, roles.Index, "batch", "tokens", 4)
+	rows, later := in(embeddings, chunk{0, 0, 0, 2}), in(embeddings, chunk{0, 0, 2, 2})
+	if !slices.Equal(rows.Shape, []int{1, 2, 4}) || slices.Equal(rows.F, later.F) {
+		t.Errorf("embeddings %v, then %v", rows, later)
+	}
+	cache := add("past", onnx.Float, roles.Past, "batch", 2, "past", 4)
+	s.caches[cache.Value] = cache.Value
+	if x := in(cache, chunk{}); x != nil {
+		t.Errorf("a cache is given as %v", x)
+	}
+	if x := in(add("flag", onnx.Bool, roles.CacheFlag, 1), chunk{}); !slices.Equal(x.I, []int64{1}) {
+		t.Errorf("the flag is %v", x)
+	}
+	unknown := add("threshold", onnx.Float, roles.Past, "batch")
+	if _, err := s.input(0, unknown, chunk{}); err == nil {
+		t.Error("an unknown input is given")
+	}
+}
+
+// TestMixedValues tells values that have a row for each token from values that depend on other tokens.
+func TestMixedValues(t *testing.T) {
+	v := new(onnx.Value)
+	alone := func(first, last *reference.Tensor) []map[*onnx.Value]*reference.Tensor {
+		return []map[*onnx.Value]*reference.Tensor{{v: first}, nil, {v: last}}
+	}
+	// The first step has 5 tokens of one sequence and 2 of another.
+	five, two := floats([]int{1, 5}, 1, 2, 3, 4, 5), floats([]int{1, 2}, 6, 7)
+	seven := floats([]int{1, 7}, 1, 2, 3, 4, 5, 6, 7)
+	rows := func(n, from int) *reference.Tensor { // two numbers for each token
+		var list []float64
+		for i := range 2 * n {
+			list = append(list, float64(2*from+i))
+		}
+		return floats([]int{n, 2}, list...)
+	}
+	table := floats([]int{3, 1}, 1, 2, 3)
+	for name, c := range map[string]struct {
+		packed, first, last *reference.Tensor
+		mixed               bool
+	}{
+		"of tokens":            {seven, five, two, false},
+		"rows":                 {rows(7, 0), rows(5, 0), rows(2, 5), false},
+		"another first row":    {rows(7, 0), rows(5, 1), rows(2, 5), true},
+		"another last row":     {rows(7, 0), rows(5, 0), rows(2, 4), true},
+		"no value of tokens":   {table, table, table, false},
+		"another table":        {table, floats([]int{3, 1}, 1, 2, 4), table, true},
+		"another rank":         {seven, floats([]int{5}, 1, 2, 3, 4, 5), two, true},
+		"other tokens":         {seven, floats([]int{1, 4}, 1, 2, 3, 4), two, true},
+		"another width":        {rows(7, 0), floats([]int{5, 3}, make([]float64, 15)...), rows(2, 5), true},
+		"a node of the change": {seven, nil, nil, false},
+		"a rounding":           {seven, floats([]int{1, 5}, 1+1e-12, 2, 3, 4, 5), two, false},
+	} {
+		change := &Change{trial: &scenario{alone: alone(c.first, c.last)}}
+		if got := change.mixed(v, c.packed, 7); got != c.mixed {
+			t.Errorf("%s: mixed %v", name, got)
+		}
+	}
+}
+
+// TestValuesOfPositions tells values of each position from values that depend on the other positions.
+func TestValuesOfPositions(t *testing.T) {
+	v := new(onnx.Value)
+	one := func(shape []int, lists ...[]float64) (alone []map[*onnx.Value]*reference.Tensor) {
+		for _, list := range lists {
+			alone = append(alone, map[*onnx.Value]*reference.Tensor{v: floats(shape, list...)})
+		}
+		return alone
+	}
+	pair := one([]int{1, 1, 2}, []float64{1, 2}, []float64{3, 4})
+	for i, c := range []struct {
+		x     *reference.Tensor
+		alone []map[*onnx.Value]*reference.Tensor
+		is    bool
+	}{
+		{floats([]int{1, 2, 2}, 1, 2, 3, 4), pair, true},
+		{floats([]int{1, 2, 2}, 1, 2, 3, 5), pair, false},
+		{floats([]int{1, 2, 2}, 3, 4, 1, 2), pair, false},
+		{floats([]int{2, 1, 2}, 1, 2, 3, 4), one([]int{1, 1, 2}, []float64{1, 2}, []float64{3, 4}), true},
+		{floats([]int{2, 3}, 1, 3, 5, 2, 4, 6), one([]int{2, 1}, []float64{1, 2}, []float64{3, 4},
+			[]float64{5, 6}), true},
+		{floats([]int{2}, 5, 6), one([]int{2}, []float64{5, 6}, []float64{5, 6}), true},
+		{floats([]int{2}, 5, 6), one([]int{2}, []float64{5, 6}, []float64{5, 7}), false},
+		{floats([]int{3}, 5, 6, 7), one([]int{1}, []float64{5}, []float64{6}), false},
+		{floats([]int{2, 1}, 5, 6), one([]int{1}, []float64{5}, []float64{6}), false},
+		{floats([]int{2}, 5, 6), []map[*onnx.Value]*reference.Tensor{{}, {}}, true},
+	} {
+		if got := isOfTokens(c.x, c.alone, v); got != c.is {
+			t.Errorf("case %d, %s: %v", i, fmt.Sprint(c.x.Shape, c.x.F), got)
+		}
+	}
+}
