@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
@@ -209,6 +210,23 @@ func TestDeclaredPaddings(t *testing.T) {
 				t.Errorf("%s: %v", p.Name, x.I)
 			}
 		}
+	}
+}
+
+// TestHeads: the heads of queries are on the axis of their layout.
+func TestHeads(t *testing.T) {
+	for layout, want := range map[string]int64{"bnsh": 2, "bsnh": 3} {
+		site := fused.Site{Attributes: fused.Attention{QLayout: layout}.Attributes(), Dims: [][]int64{{1, 2, 3, 4}}}
+		if got := new(Lengths).heads(site); got != want {
+			t.Errorf("%d heads of %s, want %d", got, layout, want)
+		}
+		site.Dims[0] = nil
+		if got := new(Lengths).heads(site); got != -1 {
+			t.Errorf("%d heads of unknown queries", got)
+		}
+	}
+	if got := Structural(0, onnx.Float, 4); got != 4*StructuralTolerance {
+		t.Errorf("%g is allowed at 4", got)
 	}
 }
 
