@@ -183,7 +183,7 @@ func maskLevel(list []float64) (level float64, ok bool) {
 	for _, x := range list {
 		least = min(least, max(x, -math.MaxFloat32))
 	}
-	if least > -1e4 {
+	if !(least <= -1e4) { // a list with NaN is no mask either
 		return 0, false
 	}
 	for _, x := range list {
