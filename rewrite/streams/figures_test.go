@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // TestReportText: the text has a line for each fact of the report, and leaves out facts that do not apply.
@@ -182,6 +183,35 @@ func TestEquations(t *testing.T) {
 	for want, in := range map[int][2]int{6: {12, -18}, 5: {0, 5}, 0: {0, 0}, 1: {7, 3}} {
 		if got := gcd(in[0], in[1]); got != want {
 			t.Errorf("%v have the divisor %d, want %d", in, got, want)
+		}
+	}
+}
+
+// TestMadeValues: values computed only from constants and integers are not measured, except rows of tables that
+// integers choose.
+func TestMadeValues(t *testing.T) {
+	b := onnxtest.New(18)
+	ids, x := b.Input("ids", onnx.Int64, 2), b.Input("x", onnx.Float, 2)
+	table := b.Floats([]int64{3}, 1, 2, 3)
+	toFloat := onnx.IntAttr("to", int64(onnx.Float))
+	mask := b.Op("Mul", b.Op("Cast", ids, toFloat), b.Floats(nil, -1e9))
+	for name, c := range map[string]struct {
+		v    *onnx.Value
+		made bool
+	}{
+		"a mask": {mask, true}, "of a mask": {b.Op("Neg", mask), true}, "of numbers": {b.Op("Exp", table), true},
+		"a chosen row":        {b.Op("Gather", table, ids), false},
+		"a fixed row":         {b.Op("Gather", table, b.Ints(1)), true},
+		"a row of integers":   {b.Op("Gather", b.Ints(1, 2), ids), true},
+		"data":                {b.Op("Neg", x), false},
+		"data and a mask":     {b.Op("Add", x, mask), false},
+		"without an input":    {b.Op("Clip", mask, nil, b.Floats(nil, 1)), true},
+		"an integer of data":  {b.Op("Shape", x), true},
+		"a float of integers": {b.Op("Cast", b.Op("Shape", x), toFloat), true},
+	} {
+		isFloat := func(v *onnx.Value) bool { return infer.Analyze(b.Model).DataType(v).IsFloat() }
+		if got := newRanges(b.Model, isFloat).made[c.v]; got != c.made {
+			t.Errorf("%s: made %v", name, got)
 		}
 	}
 }
