@@ -9,7 +9,8 @@
 // there are others.
 //
 // Its files are in build/mutants: report.md lists the survivors, and an interrupted run continues from results.jsonl. A
-// mutant is tried again if its file has changed, a survivor if a file in its folder has.
+// mutant is tried again if its file has changed, a survivor if a file in its folder has. With -own, only the tests in
+// the mutant's folder run, and the results are in own.jsonl.
 package main
 
 import (
@@ -36,7 +37,7 @@ type group struct {
 	folders []string
 }
 
-// left lists packages of the groups that are not mutated: their tests take too long for `make quick`.
+// left lists packages of the groups that are mutated only with -own: their tests take too long for `make quick`.
 var left = []string{"rewrite/convert"}
 
 //go:embed harmless.txt
@@ -51,6 +52,7 @@ func main() {
 	packages := flag.String("packages", "", "draw -n mutants from each of these folders, with commas between them")
 	only := flag.String("only", "", "try only these mutants, by their ids with commas between them")
 	most := flag.Float64("most", math.Inf(1), "leave out tests that take more seconds; survivors are then not kept")
+	own := flag.Bool("own", false, "run only the tests in the folder of the mutated package")
 	kernels := flag.Bool("kernels", false, "plant the faults of faults.go in the kernels instead")
 	flag.Parse()
 	folder, err := filepath.Abs(*out)
@@ -62,7 +64,8 @@ func main() {
 	case *kernels:
 		err = kernelTests(folder)
 	default:
-		err = goTests(*count, *seed, *most, folder, *packages, *only)
+		r := &runner{out: folder, most: *most, own: *own, tests: map[string][]test{}}
+		err = goTests(r, *count, *seed, *packages, *only)
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -70,8 +73,8 @@ func main() {
 }
 
 // goTests tries the mutants of the Go code.
-func goTests(count int, seed int64, most float64, out, packages, only string) error {
-	groups, err := findGroups()
+func goTests(r *runner, count int, seed int64, packages, only string) error {
+	groups, err := findGroups(r.own)
 	if err != nil {
 		return err
 	}
@@ -87,12 +90,15 @@ func goTests(count int, seed int64, most float64, out, packages, only string) er
 	if err != nil {
 		return err
 	}
-	r := &runner{out: out, most: most, tests: map[string][]test{}}
 	for _, g := range groups {
 		if !slices.ContainsFunc(slices.Concat(draws...), g.has) {
 			continue
 		}
 		for _, folder := range g.folders {
+			within := func(m mutant) bool { return path.Dir(m.File) == folder }
+			if r.own && !slices.ContainsFunc(slices.Concat(draws...), within) {
+				continue
+			}
 			tests, err := r.profiles(g, folder)
 			if err != nil {
 				return err
@@ -108,7 +114,7 @@ func goTests(count int, seed int64, most float64, out, packages, only string) er
 		}
 		results = append(results, found...)
 	}
-	return report(results, filepath.Join(out, "report.md"))
+	return report(results, filepath.Join(r.out, "report.md"))
 }
 
 // drawsOf returns the lists of mutants to draw from: one for each package, or a list of all if packages is empty.
@@ -142,8 +148,8 @@ func everyMutant(groups []group, seed int64) ([]mutant, error) {
 	return all, nil
 }
 
-// findGroups returns the groups with their packages.
-func findGroups() ([]group, error) {
+// findGroups returns the groups with their packages, if all is set also those that are left out of `make quick`.
+func findGroups(all bool) ([]group, error) {
 	var groups []group
 	for _, name := range []string{"patterns", "rewrite", "fused", "reference/infer", "golden"} {
 		g := group{name: name}
@@ -153,7 +159,7 @@ func findGroups() ([]group, error) {
 		}
 		for line := range strings.FieldsSeq(paths) {
 			folder := strings.TrimPrefix(line, module)
-			if !slices.Contains(left, folder) {
+			if all || !slices.Contains(left, folder) {
 				g.folders = append(g.folders, folder)
 			}
 		}
@@ -165,6 +171,9 @@ func findGroups() ([]group, error) {
 // sample tries the first count mutants that compile.
 func (r *runner) sample(all []mutant, groups []group, count int) ([]result, error) {
 	kept := filepath.Join(r.out, "results.jsonl")
+	if r.own {
+		kept = filepath.Join(r.out, "own.jsonl")
+	}
 	known, err := readResults(kept)
 	if err != nil {
 		return nil, err
@@ -211,11 +220,12 @@ func (r *runner) sample(all []mutant, groups []group, count int) ([]result, erro
 	return results, nil
 }
 
-// reach returns the tests that may run a mutant, whose file has this hash: all tests if the file is new.
+// reach returns the tests that may run a mutant, whose file has this hash: all tests if the file is new. If r.own is
+// set, it leaves out the tests of other packages.
 func (r *runner) reach(g group, m mutant, hash string) []test {
 	known := slices.ContainsFunc(r.tests[g.name], func(t test) bool { return t.profile.Files[m.File].Hash != "" })
 	return slices.DeleteFunc(slices.Clone(r.tests[g.name]), func(t test) bool {
-		return t.profile.Seconds > r.most || known && !t.profile.runs(m, hash)
+		return t.profile.Seconds > r.most || r.own && t.pkg != path.Dir(m.File) || known && !t.profile.runs(m, hash)
 	})
 }
 

@@ -144,6 +144,26 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+// TestReach leaves out tests of other packages with -own, and tests that take too long.
+func TestReach(t *testing.T) {
+	runs := profile{Seconds: 1, Files: map[string]covered{"a/b.go": {"same", [][4]int{{1, 1, 9, 9}}}}}
+	slow := runs
+	slow.Seconds = 9
+	g := group{name: "a"}
+	m := mutant{File: "a/b.go", block: [2]int{2, 2}}
+	for own, want := range map[bool]string{false: "Own Above", true: "Own"} {
+		r := &runner{most: 5, own: own, tests: map[string][]test{"a": {{"a", "Own", runs}, {"a", "Slow", slow},
+			{"a/c", "Above", runs}, {"a", "Elsewhere", profile{}}}}}
+		var got []string
+		for _, t := range r.reach(g, m, "same") {
+			got = append(got, t.name)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("own %v: %q, want %s", own, got, want)
+		}
+	}
+}
+
 // TestFaultsArePlanted finds the text of each fault in the kernels, so that whoever changes the text updates the fault.
 func TestFaultsArePlanted(t *testing.T) {
 	if err := plant(filepath.Join("..", "..", "fused"), t.TempDir()); err != nil {
@@ -154,7 +174,7 @@ func TestFaultsArePlanted(t *testing.T) {
 // TestHarmlessAreThere finds the mutant of each line of harmless.txt.
 func TestHarmlessAreThere(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
-	groups, err := findGroups()
+	groups, err := findGroups(false)
 	if err != nil {
 		t.Fatal(err)
 	}
