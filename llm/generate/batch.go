@@ -212,7 +212,7 @@ func (b *batch) run(ctx context.Context, starts []int, fresh int) error {
 
 // window describes fresh slots of each sequence from its start on; the first real ones hold tokens.
 func (b *batch) window(starts []int, fresh, real int) *window {
-	w := &window{rows: b.rows(), past: slices.Max(starts), fresh: fresh}
+	w := &window{rows: b.rows(), past: slices.Max(starts), fresh: fresh, masksNew: b.g.layout.masksNew}
 	if b.g.layout.has(roles.PastLength) {
 		w.room = b.buffers.Slots
 	}

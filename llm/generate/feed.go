@@ -16,7 +16,8 @@ type window struct {
 	rows, past, fresh int
 	ids               []int64 // [rows, fresh]
 	left, end         []int
-	starts            []int // slots in the cache of each row; past is their maximum
+	starts            []int           // slots in the cache of each row; past is their maximum
+	masksNew          func(port) bool // whether a mask has columns only for the new tokens; nil: never
 	// room is the number of slots of a mask that covers whole buffers. 0: the tokens determine the mask's length.
 	room int
 }
@@ -147,6 +148,12 @@ func (w *window) mask(p port) (*onnx.Tensor, error) {
 	rank := len(p.dims)
 	if rank != 2 && rank != 3 && rank != 4 {
 		return nil, fmt.Errorf("the mask must have the shape [batch, total], but the model has %s", p)
+	}
+	if w.masksNew != nil && w.masksNew(p) {
+		return values(p, []int64{int64(w.rows), int64(w.fresh)}, func(i int) int64 {
+			row := i / w.fresh
+			return bit(w.attended(row, w.starts[row]+i%w.fresh))
+		})
 	}
 	total := int64(max(w.total(), w.room))
 	if d := p.dims[rank-1]; d.Value > 0 {

@@ -154,15 +154,17 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 		default:
 			l.others = append(l.others, p)
 		}
-		switch {
-		case p.role == roles.Position:
+		if p.role == roles.Position {
 			l.limit(in.Tables)
-		case p.role == roles.Mask && len(p.dims) > 0:
-			l.limit(p.dims[len(p.dims)-1:])
 		}
 	}
 	if err := errors.Join(l.findCaches(m, pasts), l.checkPaged(m, pasts)); err != nil {
 		return err
+	}
+	for _, p := range l.others {
+		if p.role == roles.Mask && len(p.dims) > 0 && !l.masksNew(p) {
+			l.limit(p.dims[len(p.dims)-1:])
+		}
 	}
 	if room, _ := l.room(); room > 0 {
 		l.limit([]onnx.Dim{{Value: int64(room)}})
@@ -171,6 +173,15 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 		l.limit(l.ids.dims[len(l.ids.dims)-1:])
 	}
 	return nil
+}
+
+// masksNew reports whether a mask has columns only for the new tokens: as many as ids, in a model that keeps only states.
+func (l *layout) masksNew(p port) bool {
+	if !l.cached() || len(p.dims) != 2 || slices.ContainsFunc(l.caches, func(c cache) bool { return !c.isState() }) {
+		return false
+	}
+	tokens := l.ids.dims[len(l.ids.dims)-1]
+	return p.dims[1] == tokens && (tokens.Value > 0 || tokens.Param != "")
 }
 
 // limit bounds the positions by the tables that they index, or by fixed dimensions.

@@ -11,8 +11,8 @@ import (
 )
 
 // stateful writes a model that keeps the sum of its tokens' vectors in a state of fixed size. The logits are tanh of
-// the sums times a matrix. The ids have a batch axis if batch is set.
-func stateful(t *testing.T, batch bool) string {
+// the sums times a matrix. The ids have a batch axis if batch is set, and a mask of the new tokens if masked is set.
+func stateful(t *testing.T, batch, masked bool) string {
 	t.Helper()
 	const vocabulary, width = 24, 8
 	r := rand.New(rand.NewPCG(3, 1))
@@ -45,7 +45,13 @@ func stateful(t *testing.T, batch bool) string {
 	number := onnx.NewInt64s("axis", []int64{axis})
 	number.Dims = []int64{}
 	along := m.Graph.AddInitializer(number)
-	sums := op("Add", nil, op("CumSum", nil, op("Gather", nil, weight("table", vocabulary, width), x), along), past)
+	rows := op("Gather", nil, weight("table", vocabulary, width), x)
+	if masked {
+		mask := op("Cast", onnx.IntAttr("to", int64(onnx.Float)), m.Graph.AddInput("mask", typed(onnx.Int64, ids)))
+		last := m.Graph.AddInitializer(onnx.NewInt64s("last", []int64{-1}))
+		rows = op("Mul", nil, rows, op("Unsqueeze", nil, mask, last))
+	}
+	sums := op("Add", nil, op("CumSum", nil, rows, along), past)
 	end := onnx.NewInt64s("end", []int64{-1})
 	present := op("Gather", onnx.IntAttr("axis", axis), sums, m.Graph.AddInitializer(end))
 	y := op("MatMul", nil, op("Tanh", nil, sums), weight("head", width, vocabulary))
@@ -63,19 +69,22 @@ func stateful(t *testing.T, batch bool) string {
 
 // TestState generates with a state of fixed size, and compares with feeding the whole text for each token.
 func TestState(t *testing.T) {
-	for _, batch := range []bool{true, false} {
-		r := likeFedAnew(t, openAt(t, stateful(t, batch)), Options{MaxTokens: 9, PrefillSize: 2}, []int64{5, 7, 2},
-			[]int64{9}, []int64{1, 2, 3})
+	for _, c := range []struct {
+		batch, masked bool
+		groups        int
+	}{{true, false, 2}, {false, false, 3}, {true, true, 1}} {
+		r := likeFedAnew(t, openAt(t, stateful(t, c.batch, c.masked)), Options{MaxTokens: 9, PrefillSize: 2},
+			[]int64{5, 7, 2}, []int64{9}, []int64{1, 2, 3})
 		for i, s := range r.Sequences() {
 			if len(s.IDs) != 9 || slices.Max(s.IDs) == slices.Min(s.IDs) {
-				t.Errorf("batch %v, prompt %d: %v", batch, i, s.IDs)
+				t.Errorf("%+v, prompt %d: %v", c, i, s.IDs)
 			}
 		}
 		if err := r.g.layout.steady(); err == nil || !strings.Contains(err.Error(), `state "past_ssm_0"`) {
-			t.Errorf("in fixed memory: %v", err)
+			t.Errorf("%+v, in fixed memory: %v", c, err)
 		}
-		if want := 3 - int(bit(batch)); len(r.Groups()) != want {
-			t.Errorf("batch %v: groups %v", batch, r.Groups())
+		if len(r.Groups()) != c.groups {
+			t.Errorf("%+v: groups %v", c, r.Groups())
 		}
 	}
 }
