@@ -18,6 +18,9 @@ var exportPrompts = []string{"11,5,7", "31,8,9,10,44,3,77", "6"}
 
 const exportTokens = 12
 
+// hybrid is a decoder with keys and values, and recurrent states, that takes one token per run.
+const hybrid = "../llm/generate/testdata/hybrid-fp32"
+
 // TestGenAIGeneratesTheSame runs folders of export genai in onnxruntime-genai: decoders as exported, with in-place
 // caches, and with two branches. Their tokens must be those of generate, in a padded batch too.
 func TestGenAIGeneratesTheSame(t *testing.T) {
@@ -41,6 +44,8 @@ func TestGenAIGeneratesTheSame(t *testing.T) {
 		{"llama-kv-dynamo-fp32", "one", []string{"--cache", "static", "--past-length"}},
 		{"llama-kv-dynamo-fp32", "any", []string{"--cache", "static", "--past-length=rows"}},
 		{"llama-merged-ts-fp32", "any", []string{"--cache", "static=40", "--past-length=rows", "--last-logits"}},
+		{hybrid, "one", nil},
+		{hybrid, "one", []string{}},
 	} {
 		model := filepath.Join("..", "..", "models", c.model+".onnx")
 		if c.apply != nil {
@@ -61,7 +66,7 @@ func TestGenAIGeneratesTheSame(t *testing.T) {
 	lines := strings.Fields(output(t, nil, python, arguments...))
 	for i, model := range models {
 		n := len(exportPrompts)
-		sameTokens(t, model, lines[min(i*n, len(lines)):min((i+1)*n, len(lines))])
+		sameTokens(t, model, exportPrompts, lines[min(i*n, len(lines)):min((i+1)*n, len(lines))])
 	}
 }
 
@@ -81,23 +86,32 @@ func TestTritonServesTheSame(t *testing.T) {
 	}
 	dir := t.TempDir()
 	models := filepath.Join("..", "..", "models")
-	model, repository := filepath.Join(dir, "patched.onnx"), filepath.Join(dir, "repository")
-	report(t, "apply", filepath.Join(models, "llama-kv-dynamo-fp32.onnx"), "-o", model, "--json", "--check-kernels",
-		"off", "--cache", "static=40", "--past-length=rows", "--last-logits")
-	var exported export.Triton
-	printed(t, &exported, "export", "triton", model, "-o", repository, "--name", "decoder", "--max-batch-size", "2",
-		"--json")
-	if len(exported.States) != 5 || len(exported.Inputs) != 1 {
-		t.Errorf("%d states and inputs %v: want 5, and the ids", len(exported.States), exported.Inputs)
-	}
+	repository, program := filepath.Join(dir, "repository"), filepath.Join(dir, "triton")
 	reader := filepath.Join("testdata", "export", "triton.py")
-	config := output(t, nil, python, reader, filepath.Join(repository, "decoder", "config.pbtxt"))
-	program := filepath.Join(dir, "triton")
 	output(t, nil, cc, "-I", filepath.Join("..", "..", "fused", "kernels", "third_party", "onnxruntime"), "-o", program,
 		filepath.Join("testdata", "export", "triton.c"), "-ldl")
 	t.Setenv(ort.LibraryVariable, onnxruntime)
-	args := []string{filepath.Join(repository, "decoder", "1", "model.onnx"), fmt.Sprint(exportTokens)}
-	sameTokens(t, model, strings.Fields(output(t, []byte(config), program, append(args, exportPrompts...)...)))
+	for i, c := range []struct {
+		model, last string
+		prompts     []string
+	}{
+		{"llama-kv-dynamo-fp32", "--last-logits", exportPrompts},
+		{hybrid, "--last-logits=false", []string{"11", "31", "6"}}, // requests of one token
+	} {
+		model, name := filepath.Join(dir, fmt.Sprint(i, ".onnx")), fmt.Sprint("decoder", i)
+		report(t, "apply", filepath.Join(models, c.model+".onnx"), "-o", model, "--json", "--check-kernels", "off",
+			"--cache", "static=40", "--past-length=rows", c.last)
+		var exported export.Triton
+		printed(t, &exported, "export", "triton", model, "-o", repository, "--name", name, "--max-batch-size", "2",
+			"--json")
+		if len(exported.States) != 5 || len(exported.Inputs) != 1 {
+			t.Errorf("%d states and inputs %v: want 5, and the ids", len(exported.States), exported.Inputs)
+		}
+		config := output(t, nil, python, reader, filepath.Join(repository, name, "config.pbtxt"))
+		args := []string{filepath.Join(repository, name, "1", "model.onnx"), fmt.Sprint(exportTokens)}
+		sameTokens(t, model, c.prompts,
+			strings.Fields(output(t, []byte(config), program, append(args, c.prompts...)...)))
+	}
 
 	// A model without states: past and present belong to the request.
 	for _, name := range []string{"llama-kv-dynamo-fp32", "llama-ts-fp32"} {
@@ -123,10 +137,10 @@ func output(t *testing.T, stdin []byte, program string, args ...string) string {
 	return string(out)
 }
 
-// sameTokens compares the tokens of each of exportPrompts with those that generate makes.
-func sameTokens(t *testing.T, model string, got []string) {
+// sameTokens compares the tokens of each prompt with those that generate makes.
+func sameTokens(t *testing.T, model string, prompts, got []string) {
 	t.Helper()
-	for i, p := range exportPrompts {
+	for i, p := range prompts {
 		var g generate.Result
 		printed(t, &g, "generate", model, "--ids", p, "--max-tokens", fmt.Sprint(exportTokens), "--ignore-eos",
 			"--json")

@@ -28,7 +28,8 @@ var causalConv = &op.Op{
 	},
 	Outputs: []op.Param{
 		{Name: "Y", Type: "T", Dims: "B C N"},
-		{Name: "present", Type: "T", Optional: true, Dims: "B C L"},
+		{Name: "present", Type: "T", Optional: true, Dims: "B C L",
+			Doc: "past of the next call, as LinearAttention's"},
 	},
 	Attributes: []op.AttributeSpec{{Name: "activation", Type: onnx.AttrString, Values: []string{activationNone, "silu"},
 		Field: "silu", Doc: "activation of the sums"}},

@@ -47,7 +47,8 @@ var Op = &op.Op{
 	Inputs:  linearAttentionInputs,
 	Outputs: []op.Param{
 		{Name: "Y", Type: "T", Dims: "B N max(q_heads,v_heads)*Dv"},
-		{Name: "present", Type: "float32", Optional: true, Dims: "B v_heads Dk Dv"},
+		{Name: "present", Type: "float32", Optional: true, Dims: "B v_heads Dk Dv",
+			Doc: "past of the next call; generate, genai and Triton begin a sequence with zeros"},
 	},
 	Attributes: []op.AttributeSpec{
 		{Name: "q_heads", Type: onnx.AttrInt, Bounds: op.AtLeast(1), Grid: []any{2, 4}, Doc: "heads of q"},

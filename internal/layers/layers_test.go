@@ -134,7 +134,7 @@ var rooms = []room{
 	{"cmd/mojo-patch/prompts", []string{"internal/regular", "llm"}},
 	{"cmd/mojo-patch/planning", []string{"cmd/mojo-patch/cli", "cmd/mojo-patch/precision", "cmd/mojo-patch/prober",
 		"cmd/mojo-patch/session", "docs/schemas", "fused", "golden", "internal/atomicfile", "internal/english",
-		"onnx", "ort", "page", "patterns", "rewrite", "rewrite/edit", "rewrite/inline", "rewrite/pagedcache",
+		"llm", "onnx", "ort", "page", "patterns", "rewrite", "rewrite/edit", "rewrite/inline", "rewrite/pagedcache",
 		"rewrite/registry", "rewrite/runson", "rewrite/staticcache", "rewrite/target"}},
 	{"cmd", nil},
 }

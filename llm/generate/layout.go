@@ -175,7 +175,8 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 	return nil
 }
 
-// masksNew reports whether a mask has columns only for the new tokens: as many as ids, in a model that keeps only states.
+// masksNew reports whether a mask has columns only for the new tokens: as many as ids, in a model that keeps only
+// states.
 func (l *layout) masksNew(p port) bool {
 	if !l.cached() || len(p.dims) != 2 || slices.ContainsFunc(l.caches, func(c cache) bool { return !c.isState() }) {
 		return false

@@ -14,11 +14,12 @@ import (
 
 // decoder is a decoder with a cache that is being changed for an engine.
 type decoder struct {
-	*generate.Signature
-	edit    edit.Change
-	g       *onnx.Graph
-	buffers bool        // the caches are written in place
-	fresh   *onnx.Value // the numbers of new tokens, once they are computed
+	*generate.Signature // Caches has only keys and values
+	states              []generate.Cache
+	edit                edit.Change
+	g                   *onnx.Graph
+	buffers             bool        // the caches are written in place
+	fresh               *onnx.Value // the numbers of new tokens, once they are computed
 }
 
 // readDecoder finds out how to feed a model. It drops unused inputs, because a caller would have to provide them.
@@ -34,15 +35,16 @@ func readDecoder(m *onnx.Model) (*decoder, error) {
 		return nil, err
 	}
 	d.Signature = s
+	d.splitStates()
 	if err := d.check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
-	d.buffers = s.Caches[0].InPlace
+	d.buffers = len(d.Caches) > 0 && d.Caches[0].InPlace
 	return d, nil
 }
 
 func (d *decoder) check() error {
-	if len(d.Caches) == 0 {
+	if len(d.Caches)+len(d.states) == 0 {
 		return errors.New("it has no cache of keys and values and would compute the whole text again for each " +
 			"token: export it with past key values")
 	}
@@ -77,10 +79,10 @@ func (d *decoder) lastOnly() bool { return d.Logits.Dims[1].Value == 1 }
 
 // room returns the fixed number of tokens of the buffers, 0 for any number.
 func (d *decoder) room() int64 {
-	if c := d.Caches[0]; d.buffers && c.Past.Dims[c.Tokens].Value > 0 {
-		return c.Past.Dims[c.Tokens].Value
+	if !d.buffers {
+		return 0
 	}
-	return 0
+	return max(0, d.Caches[0].Past.Dims[d.Caches[0].Tokens].Value)
 }
 
 // cast casts an input of type given to its own type for its readers.
@@ -149,11 +151,15 @@ func (d *decoder) newTokens() *onnx.Value {
 	if d.fresh != nil {
 		return d.fresh
 	}
-	ids := d.node("Cast", "ids_as_int64", []*onnx.Value{d.IDs.Value}, onnx.IntAttr("to", int64(onnx.Int64)))
-	ones := d.node("Add", "one_for_each_id", []*onnx.Value{d.node("Sub", "zero_for_each_id", []*onnx.Value{ids, ids}),
-		d.numbers("one_token", 1)})
-	d.fresh = d.rowSums("new_tokens_of_rows", ones)
+	d.fresh = d.rowSums("new_tokens_of_rows", d.onePerID())
 	return d.fresh
+}
+
+// onePerID computes ones in the shape of the ids.
+func (d *decoder) onePerID() *onnx.Value {
+	ids := d.node("Cast", "ids_as_int64", []*onnx.Value{d.IDs.Value}, onnx.IntAttr("to", int64(onnx.Int64)))
+	return d.node("Add", "one_for_each_id", []*onnx.Value{d.node("Sub", "zero_for_each_id", []*onnx.Value{ids, ids}),
+		d.numbers("one_token", 1)})
 }
 
 // rowSums computes the sums of the rows of [batch, n], [batch].

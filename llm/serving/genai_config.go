@@ -42,6 +42,7 @@ type genAISearch struct {
 	MaxLength              int64   `json:"max_length"`
 	NumBeams               int     `json:"num_beams"`
 	PastPresentShareBuffer bool    `json:"past_present_share_buffer"`
+	ChunkSize              int64   `json:"chunk_size,omitempty"` // the tokens of a prompt per run; 0: all
 	RepetitionPenalty      float64 `json:"repetition_penalty"`
 	Temperature            float64 `json:"temperature"`
 	TopK                   int64   `json:"top_k"`
@@ -49,9 +50,18 @@ type genAISearch struct {
 }
 
 func (d *decoder) genAIConfig(h *hub, f *GenAIFolder, o GenAIOptions) genAIConfig {
-	keys := d.Caches[0].Past.Dims
+	heads, width := int64(1), int64(1) // without keys and values, of no consequence
+	if len(d.Caches) > 0 {
+		heads, width = d.Caches[0].Past.Dims[1].Value, d.Caches[0].Past.Dims[3].Value
+	}
 	inputs := map[string]string{genaiIDs: genaiIDs, "past_key_names": layerNames[0].past,
 		"past_value_names": layerNames[1].past}
+	outputs := map[string]string{genaiLogits: genaiLogits, "present_key_names": layerNames[0].present,
+		"present_value_names": layerNames[1].present}
+	if len(d.states) > 0 {
+		inputs["past_conv_names"], inputs["past_recurrent_names"] = stateNames[0].past, stateNames[1].past
+		outputs["present_conv_names"], outputs["present_recurrent_names"] = stateNames[0].present, stateNames[1].present
+	}
 	for _, v := range d.g.Inputs {
 		if v.Name == genaiMask || v.Name == genaiPositions {
 			inputs[v.Name] = v.Name
@@ -65,16 +75,15 @@ func (d *decoder) genAIConfig(h *hub, f *GenAIFolder, o GenAIOptions) genAIConfi
 				Filename: modelFile,
 				SessionOptions: genAISession{LogID: "onnxruntime-genai",
 					ProviderOptions: []map[string]map[string]string{}},
-				HeadSize: keys[3].Value, KeyValueHeads: keys[1].Value, HiddenLayers: f.Layers,
+				HeadSize: width, KeyValueHeads: heads, HiddenLayers: f.Layers,
 				HiddenSize: h.HiddenSize, AttentionHeads: h.AttentionHeads,
-				Inputs: inputs,
-				Outputs: map[string]string{genaiLogits: genaiLogits, "present_key_names": layerNames[0].present,
-					"present_value_names": layerNames[1].present},
+				Inputs: inputs, Outputs: outputs,
 			},
 		},
 		Search: genAISearch{DoSample: h.DoSample, MaxLength: f.ContextLength, NumBeams: 1,
-			PastPresentShareBuffer: d.buffers, RepetitionPenalty: or(h.RepetitionPenalty, 1),
-			Temperature: or(h.Temperature, 1), TopK: or(h.TopK, 50), TopP: or(h.TopP, 1)},
+			PastPresentShareBuffer: d.buffers, ChunkSize: d.tokensPerRun(),
+			RepetitionPenalty: or(h.RepetitionPenalty, 1), Temperature: or(h.Temperature, 1),
+			TopK: or(h.TopK, 50), TopP: or(h.TopP, 1)},
 	}
 	session := &c.Model.Decoder.SessionOptions
 	if o.Library != "" {

@@ -32,6 +32,14 @@ func (d *decoder) fitGenAI(f *GenAIFolder) error {
 	if err := d.orderLayers(); err != nil {
 		return err
 	}
+	if err := d.pairStates(); err != nil {
+		return err
+	}
+	if n := d.tokensPerRun(); n > 1 {
+		return fmt.Errorf("the model takes %d tokens per run, and genai prompts of any length: export it with a "+
+			"sequence of any length, or of 1", n)
+	}
+	f.Computed = append(f.Computed, d.unmaskNew()...)
 	mask, positions, past := d.Input(roles.Mask), d.Input(roles.Position), d.Input(roles.PastLength)
 	switch {
 	case mask != nil && len(mask.Dims) != 2:
@@ -44,6 +52,8 @@ func (d *decoder) fitGenAI(f *GenAIFolder) error {
 			past)
 	}
 	switch {
+	case len(d.states) > 0:
+		f.OneBecause = fmt.Sprintf("padding after a prompt would change its state %s", d.states[0].Past)
 	case past == nil || !d.buffers:
 		f.OneBecause = "the model does not count the tokens of each sequence: patch it with --cache static " +
 			"--past-length=rows"
@@ -205,16 +215,25 @@ func (d *decoder) nameForGenAI(one bool) error {
 			return err
 		}
 	}
-	for i, c := range d.Caches {
-		form := layerNames[i%2]
-		if err := port(c.Past, layerName(form.past, i/2), c.Past.DataType, 0); err != nil {
+	cache := func(c generate.Cache, past, present string) error {
+		if err := port(c.Past, past, c.Past.DataType, 0); err != nil {
 			return err
 		}
 		c.Present.Dims = slices.Clone(c.Past.Dims)
-		if !d.buffers {
+		if !d.buffers && c.Tokens >= 0 {
 			c.Present.Dims[2] = onnx.Dim{Value: -1, Param: "total_sequence_length"}
 		}
-		if err := port(c.Present, layerName(form.present, i/2), c.Present.DataType, 0); err != nil {
+		return port(c.Present, present, c.Present.DataType, 0)
+	}
+	for i, c := range d.Caches {
+		form := layerNames[i%2]
+		if err := cache(c, layerName(form.past, i/2), layerName(form.present, i/2)); err != nil {
+			return err
+		}
+	}
+	for i, c := range d.states {
+		form := stateNames[i%2]
+		if err := cache(c, layerName(form.past, i/2), layerName(form.present, i/2)); err != nil {
 			return err
 		}
 	}

@@ -94,10 +94,6 @@ var keyValues = regexp.MustCompile(`(?i)key_?values?`)
 func (d *decoder) turnCache(c *generate.Cache) error {
 	dims := c.Past.Dims
 	switch {
-	case c.Tokens < 0:
-		return fmt.Errorf("%s is a state that does not grow with the tokens: genai does not support states in a "+
-			"model of this kind",
-			c.Past)
 	case len(dims) != 4 || c.Batch < 0:
 		return fmt.Errorf("genai keeps keys and values as [batch, heads, tokens, width], but the model has %s", c.Past)
 	}

@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -101,37 +102,68 @@ func WriteTriton(folder string, m *onnx.Model, o TritonOptions) (*TritonModel, e
 // state is a pair of an input and an output of the model.
 type state struct{ input, output *onnx.Value }
 
-// serverStates returns the states that the server keeps for a decoder with buffers, and makes the graph compute the
-// other inputs from them. It returns nil for other models.
-func serverStates(m *onnx.Model) ([]state, error) {
+// serverStates returns the states that the server keeps for a decoder with buffers, or with only states of a fixed
+// size, and makes the graph compute the other inputs from them. It returns nil for other models.
+func serverStates(m *onnx.Model) (states []state, err error) {
 	buffers := false
 	for _, in := range roles.Find(m) {
 		buffers = buffers || in.Role == roles.Buffer
 	}
-	if !buffers {
+	if !buffers && !onlyStates(m) {
 		return nil, nil
 	}
 	d, err := readDecoder(m)
 	if err != nil {
 		return nil, err
 	}
+	if d.unmaskNew(); buffers {
+		length, err := d.lengthState()
+		if err != nil {
+			return nil, err
+		}
+		states = append(states, length)
+	}
+	for _, c := range slices.Concat(d.Caches, d.states) {
+		c.Present.Dims = c.Past.Dims
+		for _, p := range []generate.Port{c.Past, c.Present} { // "3" is a name to the server
+			d.declare(p)
+		}
+		states = append(states, state{c.Past.Value, c.Present.Value})
+	}
+	return states, d.edit.Finish()
+}
+
+// onlyStates reports whether a model is a decoder that keeps only states of a fixed size, and whose other inputs follow
+// from the ids.
+func onlyStates(m *onnx.Model) bool {
+	s, err := generate.Describe(m)
+	if err != nil || len(s.Caches) == 0 || len(s.IDs.Dims) != 2 {
+		return false
+	}
+	d := &decoder{Signature: s}
+	d.splitStates()
+	return len(d.Caches) == 0 && (len(s.Others) == 0 || len(s.Others) == 1 && d.newMask() != nil)
+}
+
+// lengthState makes the number of tokens of each sequence a state, and computes the mask and the positions from it.
+func (d *decoder) lengthState() (state, error) {
 	past, mask, positions := d.Input(roles.PastLength), d.Input(roles.Mask), d.Input(roles.Position)
 	switch {
 	case past == nil || len(past.Dims) != 1 || past.Dims[0].Value >= 0:
-		return nil, errors.New("the server keeps the buffers only of a decoder that gets the number of tokens of " +
+		return state{}, errors.New("the server keeps the buffers only of a decoder that gets the number of tokens of " +
 			"each sequence: patch it with --cache static=M --past-length=rows")
 	case d.room() == 0:
-		return nil, fmt.Errorf("the server keeps buffers of one size, but the model takes buffers of any size (%s): "+
-			"patch it with --cache static=M, for M tokens", d.Caches[0].Past)
+		return state{}, fmt.Errorf("the server keeps buffers of one size, but the model takes buffers of any size "+
+			"(%s): patch it with --cache static=M, for M tokens", d.Caches[0].Past)
 	case positions != nil && len(positions.Dims) != 2:
-		return nil, fmt.Errorf("export computes positions of shape [batch, sequence], but the model needs %s",
+		return state{}, fmt.Errorf("export computes positions of shape [batch, sequence], but the model needs %s",
 			positions)
 	}
 	// The server requires an axis besides the batch.
 	dims := []onnx.Dim{past.Dims[0], {Value: 1}}
 	name := past.Value.Name
 	if err := d.edit.Rename(d.g, past.Value, name+"_of_rows"); err != nil {
-		return nil, err
+		return state{}, err
 	}
 	length := d.edit.AddInput(d.g, name, onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
 	before := d.node("Reshape", "row_tokens_before", []*onnx.Value{length, d.numbers("flat", -1)})
@@ -150,18 +182,10 @@ func serverStates(m *onnx.Model) ([]state, error) {
 		d.give(*keep, d.filled("logits_to_keep", keep.Dims, 1)) // of the last token
 	}
 	for _, p := range d.Others {
-		return nil, fmt.Errorf("the server cannot provide input %s (%s)", p, p.Role)
+		return state{}, fmt.Errorf("the server cannot provide input %s (%s)", p, p.Role)
 	}
 	present := d.node("Unsqueeze", "present_length", []*onnx.Value{tokens, d.numbers("column_axis", 1)})
 	d.edit.SetType(present, onnx.Type{DataType: onnx.Int64, HasShape: true, Dims: dims})
 	d.edit.AddOutput(d.g, present)
-	states := []state{{length, present}}
-	for _, c := range d.Caches {
-		c.Present.Dims = c.Past.Dims
-		for _, p := range []generate.Port{c.Past, c.Present} { // "3" is a name to the server
-			d.declare(p)
-		}
-		states = append(states, state{c.Past.Value, c.Present.Value})
-	}
-	return states, d.edit.Finish()
+	return state{length, present}, nil
 }

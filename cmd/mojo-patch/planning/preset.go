@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
+	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
@@ -142,6 +143,15 @@ func (f *PresetFlag) Expand(a *cli.App, c *cobra.Command, model string, given ma
 				f.leave([]string{text}, "the model is not in bfloat16")
 				continue
 			}
+		case f.name == "genai" && (name == "cache" || name == "past-length"):
+			state, err := stateOf(a, model)
+			if err != nil {
+				return err
+			}
+			if state != "" {
+				f.leave([]string{text}, fmt.Sprintf("genai would overwrite state %q while the model reads it", state))
+				continue
+			}
 		}
 		if other := cli.Excluding(c, name, value); other != "" {
 			return fmt.Errorf("--for %s stands for %s, which cannot be combined with --%s", f.name, text, other)
@@ -178,7 +188,30 @@ func (f *PresetFlag) isBFloat16(a *cli.App, path string) (bool, error) {
 	}), nil
 }
 
+// stateOf returns the name of a state of fixed size that the model keeps beside keys and values, or "".
+func stateOf(a *cli.App, path string) (string, error) {
+	m, err := a.Read(path, onnx.AllowMissingData())
+	if err != nil {
+		return "", err
+	}
+	defer m.Close()
+	s, err := generate.Describe(m)
+	if err != nil { // not a decoder
+		return "", nil
+	}
+	for _, c := range s.Caches {
+		if c.Tokens < 0 {
+			return c.Past.Value.Name, nil
+		}
+	}
+	return "", nil
+}
+
 func (f *PresetFlag) leave(flags []string, reason string) {
+	if last := len(f.report.LeftOut) - 1; last >= 0 && f.report.LeftOut[last].Reason == reason {
+		f.report.LeftOut[last].Flags = append(f.report.LeftOut[last].Flags, flags...)
+		return
+	}
 	f.report.LeftOut = append(f.report.LeftOut, rewrite.LeftOutReport{Flags: flags, Reason: reason})
 }
 
