@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -35,10 +36,31 @@ func (c *cacheChange) checkSites() error {
 	return nil
 }
 
+// knownSize returns a size that is one number in all worlds, -1 for another one. Such a size need not be proven to try
+// attention with it.
+func (c *cacheChange) knownSize(v *onnx.Value, axis int) int64 {
+	size := int64(-1)
+	for w := range infer.Worlds {
+		shape, ok := c.patched.Shape(v, w)
+		if !ok || axis >= len(shape) || w > 0 && shape[axis] != size {
+			return -1
+		}
+		size = shape[axis]
+	}
+	return size
+}
+
 // claim claims that attention on a buffer returns the same as attention at a site, writes the new rows and keeps the
 // others, and that its kernel does so too.
 func (c *cacheChange) claim(s *cacheSite) (*prove.Claim, error) {
 	site := pass.FusedSite(c.Model, c.patched, s.node)
+	for i, v := range s.node.Inputs {
+		for axis, d := range site.Dims[i] {
+			if d < 0 {
+				site.Dims[i][axis] = c.knownSize(v, axis)
+			}
+		}
+	}
 	f, err := fused.Lookup(s.op.Name).Function(c.inPlace(s))
 	if err != nil {
 		return nil, err
