@@ -93,7 +93,7 @@ func (c *cache) axes(m *onnx.Model, ids []onnx.Dim, present port) error {
 			c.batch = open[0]
 		case len(open) == 2 && c.grows(present, open[:1]) == open[0]:
 			c.batch = open[1]
-		case len(open) == 2, len(open) == 1 && open[0] == 0 && c.grows(present, open) < 0: // the latter is a state
+		case len(open) == 2, len(open) == 1 && open[0] == 0:
 			c.batch = open[0]
 		}
 		take(c.batch)
