@@ -1,8 +1,8 @@
 """Tokens per second of docs/examples/ray/serve.py over one and two replicas, beside the model as exported.
 
-usage: ray_serve.py EXPORTED PATCHED ROWS [--clients 16] [--rounds 3] [--seconds 10]
+usage: ray_serve.py EXPORTED PATCHED ROWS PAGED [--clients 16] [--rounds 3] [--seconds 10]
 
-PATCHED is of mojo-patch apply --last-logits, ROWS of mojo-patch apply --last-logits --cache static --past-length=rows.
+PATCHED is of mojo-patch apply --last-logits, ROWS with --cache static --past-length=rows, PAGED with --cache paged=16.
 exported.py serves the first two. One Ray instance serves all forms; they are asked in turns.
 """
 
@@ -27,12 +27,14 @@ def main():
     parser.add_argument("exported")
     parser.add_argument("patched")
     parser.add_argument("rows")
+    parser.add_argument("paged")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--max-tokens", type=int, default=64)
     parser.add_argument("--vocabulary", type=int, default=49152)
-    parser.add_argument("--forms", default="exported1,patched1,rows1,exported2,patched2,rows2", help="with replicas")
+    parser.add_argument("--forms", help="with replicas",
+                        default="exported1,patched1,rows1,paged1,exported2,patched2,rows2")
     options = parser.parse_args()
     import soak
 
@@ -43,6 +45,7 @@ def main():
 
     import serve
     from decoder import Decoder
+    from engine import Engine
 
     questions = soak.make_questions(os.path.abspath(options.exported), 16, options.max_tokens, options.vocabulary)
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as temp:
@@ -56,8 +59,8 @@ def main():
             for name, replicas in forms:
                 path = os.path.abspath(getattr(options, name))
                 rows, room, threads = options.clients // replicas, options.max_tokens + 40, 2 // replicas
-                if name == "rows":
-                    deployment, args = serve.Model, (Decoder, path, rows, room, threads)
+                if name in ("rows", "paged"):
+                    deployment, args = serve.Model, (Decoder if name == "rows" else Engine, path, rows, room, threads)
                 else:
                     deployment, args = Batches, (path, rows, threads)
                 model = deployment.options(num_replicas=replicas, max_ongoing_requests=rows).bind(*args)

@@ -56,6 +56,9 @@ ln -sf "$PWD/build/mojo-patch" "$temp/package/bin/mojo-patch"
 PYTHONPATH="$temp/package" "$MOJO_PYTHON" docs/examples/ray/decoder_test.py models/llama-kv-dynamo-fp32.onnx models/smollm2 \
   >"$temp/log" 2>&1 || die "ray/decoder_test.py failed" "$temp/log"
 echo "example ray, decoder: $(tail -3 "$temp/log" | head -1)"
+PYTHONPATH="$temp/package" "$MOJO_PYTHON" docs/examples/ray/engine_test.py models/llama-kv-dynamo-fp32.onnx \
+  >"$temp/log" 2>&1 || die "ray/engine_test.py failed" "$temp/log"
+echo "example ray, engine: $(tail -3 "$temp/log" | head -1)"
 
 # C: the linker wants names without a version. onnxruntime's own archives have them.
 mkdir -p "$temp/lib"

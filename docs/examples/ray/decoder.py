@@ -14,14 +14,19 @@ import onnxruntime as ort
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 
 
+def open_session(model, threads):
+    """Opens a model with its kernels, for as many threads as there are cores if threads is 0."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3  # errors
+    options.intra_op_num_threads = threads
+    return mojo_patch.session(model, options, ["CPUExecutionProvider"])
+
+
 class Decoder:
     """Rows 0 to len(lengths) hold a sequence each. start adds a row, step a token to each, stop takes a row away."""
 
     def __init__(self, model, rows, room, threads=0):
-        options = ort.SessionOptions()
-        options.log_severity_level = 3  # errors
-        options.intra_op_num_threads = threads  # 0: as many as there are cores
-        self.session = mojo_patch.session(model, options, ["CPUExecutionProvider"])
+        self.session = open_session(model, threads)
         inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
         names = {x.name for x in inputs}
         self.has_positions = "position_ids" in names
@@ -46,7 +51,11 @@ class Decoder:
         self.rows, self.room = rows, room
         self.lengths, self.last = [], []  # of each sequence: how many tokens are in the cache, and the one behind them
 
-    def start(self, ids):
+    def fits(self, ids, max_tokens):
+        """Whether a row is free for a sequence."""
+        return len(self.last) < self.rows
+
+    def start(self, ids, max_tokens=None):
         """Adds a sequence and returns the first token behind it."""
         self.lengths.append(0)
         try:

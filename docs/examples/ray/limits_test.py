@@ -29,6 +29,7 @@ stand_in("starlette")
 stand_in("starlette.requests", Request=object)
 stand_in("starlette.responses", JSONResponse=Answer, StreamingResponse=Answer)
 stand_in("decoder", Decoder=object)
+stand_in("engine", Engine=object)
 stand_in("tokenizers", Tokenizer=types.SimpleNamespace(from_str=json.loads))
 del sys.modules["serve"]
 import serve as example  # noqa: E402

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from decoder import Decoder
+from engine import Engine
 from openai_api import API, Wrong, failure, read_template
 
 log = logging.getLogger("ray.serve")
@@ -83,21 +84,26 @@ class Model:
             raise
 
     async def step(self):
-        """Continues each running sequence by a token, and starts new ones if there are rows."""
+        """Continues each running sequence by a token, and starts new ones while they fit, in their order."""
         if self.running:
             for sequence, token in zip(self.running, await asyncio.to_thread(self.decoder.step)):
-                sequence.send(token)
-        while self.waiting and len(self.running) < self.decoder.rows:
+                if token is not None:  # an Engine's prompt takes several steps
+                    sequence.send(token)
+        while self.waiting:
             sequence = self.waiting.popleft()
             if sequence.left:
                 continue
             try:
-                token = await asyncio.to_thread(self.decoder.start, sequence.ids)
+                if not self.decoder.fits(sequence.ids, sequence.max_tokens):
+                    self.waiting.appendleft(sequence)
+                    break
+                token = await asyncio.to_thread(self.decoder.start, sequence.ids, sequence.max_tokens)
             except Exception as e:  # ids that the model does not have
                 sequence.end(e)
             else:
                 self.running.append(sequence)
-                sequence.send(token)
+                if token is not None:
+                    sequence.send(token)
         for row in reversed(range(len(self.running))):
             if self.running[row].left:
                 self.decoder.stop(row)  # which moves the last one here
@@ -226,5 +232,8 @@ def build(args):
     if args.get("tokenizer"):
         read_tokenizer(args["tokenizer"])
         read_template(args["tokenizer"])
-    model = Model.bind(Decoder, args["model"], args["rows"], args["room"], args["threads"])
+    if args.get("pool") and args["pool"] < args["room"]:
+        raise ValueError(f"a pool of {args['pool']} tokens has no room for a sequence of {args['room']}")
+    common = args["model"], args["rows"], args["room"], args["threads"]
+    model = Model.bind(Engine, *common, args["pool"]) if args.get("pool") else Model.bind(Decoder, *common)
     return Ingress.bind(model, args["room"], args.get("tokenizer"), name=args.get("name", "model"))

@@ -68,15 +68,16 @@ def make_questions(original, count, max_tokens, vocabulary, seed=1):
     return questions
 
 
-def patch(model, folder, cluster):
+def patch(model, folder, cluster, pool):
     """Patches the model as a task of Ray, into folder/patched."""
     originals = folder / "original"
     originals.mkdir()
     for file in pathlib.Path(model), pathlib.Path(model + ".data"):
         if file.exists():
             shutil.copy(file, originals / file.name.replace(pathlib.Path(model).name, "model.onnx", 1))
-    run(sys.executable, HERE / "patch_folder.py", originals, folder / "patched", "last_logits=True", "cache=static",
-        "past_length=rows", "require=True", RAY_ADDRESS=cluster.address)
+    cache = ["cache=paged=16"] if pool else ["cache=static", "past_length=rows"]
+    run(sys.executable, HERE / "patch_folder.py", originals, folder / "patched", "last_logits=True", *cache,
+        "require=True", RAY_ADDRESS=cluster.address)
 
 
 def write_config(folder, options):
@@ -87,7 +88,8 @@ def write_config(folder, options):
     [application] = config["applications"]
     room = options.max_tokens + 40
     model = str(folder / "patched" / "model.onnx")
-    application["args"].update(model=model, rows=options.rows, room=room, threads=options.threads)
+    application["args"].update(model=model, rows=options.rows, room=room, threads=options.threads,
+                               pool=options.pool)
     [deployment] = [d for d in application["deployments"] if d["name"] == "Model"]
     deployment["max_ongoing_requests"] = options.rows
     deployment["ray_actor_options"]["num_cpus"] = options.threads
@@ -222,7 +224,7 @@ def soak(options, folder):
     questions = make_questions(options.model, options.questions, options.max_tokens, options.vocabulary)
     config, url = write_config(folder, options)
     with two_nodes(folder, -(-options.max_replicas // 2) * options.threads) as cluster, contextlib.ExitStack() as stack:
-        patch(options.model, folder, cluster)
+        patch(options.model, folder, cluster, options.pool)
         logging.disable()
         for last in [False, False, True]:
             serve = stack.enter_context(serving(folder, config, cluster))
@@ -292,6 +294,7 @@ def main():
     parser.add_argument("--replicas", type=int, default=2)
     parser.add_argument("--max-replicas", type=int, help="scaled up to under load (default: --replicas)")
     parser.add_argument("--threads", type=int, default=1, help="of a replica")
+    parser.add_argument("--pool", type=int, help="serve a model with pools of blocks, of so many tokens per replica")
     parser.add_argument("--rows", type=int, help="of a replica (default: half of what the clients need)")
     parser.add_argument("--questions", type=int, default=16)
     parser.add_argument("--max-tokens", type=int, default=200)

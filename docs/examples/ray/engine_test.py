@@ -1,0 +1,148 @@
+"""Compares the Engine's tokens with the model as exported, and its bits alone and in company. Needs no Ray.
+
+usage: engine_test.py MODEL   (a decoder with a cache, such as models/llama-kv-dynamo-fp32.onnx)
+"""
+
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import mojo_patch
+
+from engine import Engine
+
+MODEL = sys.argv[1]
+NEW = 9
+ROOM = 96
+
+
+class Recorder(Engine):
+    """Keeps the bits of the logits of each sequence."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.bits = {}
+
+    def choose(self, i, logits):
+        self.bits.setdefault(self.running[i], []).append(logits.tobytes())
+        return super().choose(i, logits)
+
+
+def serve(engine, jobs, arrivals=None):
+    """Generates for jobs (ids, number of new tokens) in their order; None as number: the client leaves after 3 steps.
+    A job arrives in the step that arrivals names. Returns a Row for each job."""
+    waiting, rows, steps = list(range(len(jobs))), [None] * len(jobs), 0
+    places, began, most = [], {}, 0
+    while waiting or places:
+        while waiting and (not arrivals or arrivals[waiting[0]] <= steps) and \
+                engine.fits(jobs[waiting[0]][0], jobs[waiting[0]][1] or NEW):
+            job = waiting.pop(0)
+            engine.start(jobs[job][0], jobs[job][1] or NEW)
+            rows[job] = engine.running[-1]
+            places.append(job)
+            began[job] = steps
+        most = max(most, len(places))
+        engine.step()
+        steps += 1
+        for i in reversed(range(len(places))):
+            ids, new = jobs[places[i]]
+            if len(rows[places[i]].tokens) == len(ids) + (new or NEW) or not new and steps - began[places[i]] >= 3:
+                engine.stop(i)
+                places[i] = places[-1]
+                places.pop()
+    return rows, most
+
+
+class EngineTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        temp = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(temp.cleanup)
+        cls.model = str(pathlib.Path(temp.name) / "paged.onnx")
+        mojo_patch.apply(MODEL, cls.model, last_logits=True, cache="paged=4")
+
+    def jobs(self, count, seed):
+        """Prompts of 1 to 60 tokens, half of which begin alike."""
+        draw = random.Random(seed)
+        common = [draw.randrange(160) for _ in range(60)]
+        jobs = []
+        for _ in range(count):
+            ids = common[: draw.randrange(60)] if draw.random() < 0.5 else []
+            jobs.append((ids + [draw.randrange(160) for _ in range(draw.randrange(1, 61 - len(ids)))],
+                         None if draw.random() < 0.1 else draw.randrange(1, NEW + 1)))
+        return jobs
+
+    def test_tokens(self):
+        prompts = [[5, 9, 17, 3], [60], list(range(7, 47)), list(range(7, 49))]
+        rows, _ = serve(Engine(self.model, 4, ROOM, chunk=8), [(ids, NEW) for ids in prompts])
+        for ids, row in zip(prompts, rows):
+            command = [pathlib.Path(mojo_patch.__file__).parents[1] / "bin" / "mojo-patch", "generate", MODEL, "--ids",
+                       ",".join(map(str, ids)), "-n", str(NEW)]
+            want = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            self.assertEqual(row.tokens[len(ids):], [int(x) for x in want.split()])
+
+    def test_bits(self):
+        """Alone, in company that comes and goes, and in a full pool, a sequence has the same bits."""
+        jobs = self.jobs(60, 1)
+        alone = []
+        for job in jobs:
+            engine = Recorder(self.model, 1, ROOM, chunk=8)
+            [row], _ = serve(engine, [job])
+            alone.append(engine.bits.get(row, []))
+        self.assertGreater(sum(map(len, alone)), 200)
+        draw = random.Random(2)
+        for pool, company in (None, 9), (200, 3):
+            engine = Recorder(self.model, 16, ROOM, chunk=8, prompt_tokens=40, pool=pool)
+            rows, most = serve(engine, jobs, sorted(draw.randrange(20) for _ in jobs))
+            with self.subTest(pool):
+                self.assertGreaterEqual(most, company)
+                self.check_empty(engine)
+                for i, row in enumerate(rows):
+                    bits = engine.bits.get(row, [])
+                    if jobs[i][1]:
+                        self.assertEqual(len(bits), jobs[i][1])
+                    for got, want in zip(bits, alone[i]):  # a client that leaves has some of them
+                        self.assertEqual(got, want, f"job {i}")
+
+    def check_empty(self, engine):
+        self.assertEqual(engine.running, [])
+        self.assertEqual(len(engine.blocks.free), len(engine.blocks.holders))
+        self.assertEqual(set(engine.blocks.holders), {0})
+
+    def test_prefixes(self):
+        """A second prompt computes only what the first one does not have, beside it and after it."""
+        ids = list(range(3, 60))
+        engine = Engine(self.model, 4, ROOM, chunk=8)
+        serve(engine, [(ids, 3)])
+        computed = []
+        run = engine._run
+        engine._run = lambda parts: computed.append(sum(n for _, _, n in parts)) or run(parts)
+        serve(engine, [(ids[:50], 1)])
+        self.assertEqual(sum(computed), 2)
+        computed.clear()
+        other = [x + 1 for x in ids]
+        serve(engine, [(other, 1), (other, 1)])
+        self.assertEqual(sum(computed), 57 + 1)
+
+    def test_full(self):
+        """Sequences wait for blocks in their order, and one that cannot fit is refused."""
+        engine = Engine(self.model, 16, ROOM, chunk=8, pool=64)
+        rows, most = serve(engine, [([i + 1] * 20, 8) for i in range(12)])
+        self.assertEqual(most, 2)
+        self.assertTrue(all(len(row.tokens) == 28 for row in rows))
+        self.check_empty(engine)
+        with self.assertRaisesRegex(ValueError, "40 tokens and 40 more: the pools have 16 blocks of 4"):
+            engine.fits([1] * 40, 40)
+        with self.assertRaisesRegex(ValueError, "id 160: the model has 160"):
+            engine.fits([160], 1)
+
+    def test_refused(self):
+        with self.assertRaisesRegex(ValueError, "has no input block_table: patch it with --cache paged"):
+            Engine(MODEL, 2, 32)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
