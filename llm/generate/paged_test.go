@@ -28,7 +28,7 @@ func withPools(t *testing.T, name string, block int64, last bool) string {
 // TestPaged compares generation from pools of blocks with transformers: each prompt by itself, all together, and in
 // pieces; with kernels and with definitions.
 func TestPaged(t *testing.T) {
-	for _, name := range cachedModels {
+	for _, name := range append(slices.Clone(cachedModels), "llama-merged-ts-fp32") {
 		want := recordings(t)[name]
 		path := withPools(t, name, 4, true)
 		for what, g := range map[string]*generate.Generator{"kernels": openWithKernels(t, path),

@@ -57,7 +57,7 @@ func (c *Change) change() error {
 	if err := c.edit.RemoveUnread(g); err != nil {
 		return err
 	}
-	for _, v := range append(append(slices.Clone(c.masks), c.positions...), c.length) {
+	for _, v := range slices.Concat(c.masks, c.positions, c.unread, []*onnx.Value{c.length}) {
 		if !v.IsInput {
 			continue
 		}

@@ -2,6 +2,13 @@ package pagedcache
 
 import "github.com/mojo-patch/mojo-patch/onnx"
 
+// BoundWork bounds the multiplications of a proof, and returns a function that restores the bound.
+func BoundWork(n int64) (restore func()) {
+	was := mostProducts
+	mostProducts = n
+	return func() { mostProducts = was }
+}
+
 // ApplyChanged is Apply with a change of the converted model before the proof.
 func (c *Change) ApplyChanged(b Buffers, change func(*onnx.Model)) error {
 	_, err := c.apply(b, func() error { change(c.Model); return nil })

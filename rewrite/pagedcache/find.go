@@ -52,7 +52,9 @@ func (c *Change) inputs() error {
 		v := in.Value
 		cache := slices.ContainsFunc(c.sites, func(s *site) bool { return s.past[0] == v || s.past[1] == v })
 		switch rank, _ := c.facts.Rank(v); {
-		case cache || v == c.length || len(v.Uses()) == 0:
+		case cache || v == c.length:
+		case len(v.Uses()) == 0: // such as the choice of a branch that was replaced
+			c.unread = append(c.unread, v)
 		case rank >= 2 && c.hasSize(v, 0, c.batch) && c.hasSize(v, 1, c.added):
 			if in.Role == roles.Position && rank == 2 {
 				c.positions = append(c.positions, v)

@@ -53,7 +53,7 @@ type Report struct {
 	Pools         []string           `json:"pools"`            // the inputs [blocks, block, heads, width]
 	BytesPerToken int64              `json:"bytes_per_token"`  // in all pools together
 	Packed        []string           `json:"packed"`           // the inputs [tokens, ...]
-	Removed       []string           `json:"removed"`          // inputs whose values follow from the lengths
+	Removed       []string           `json:"removed"`          // inputs that follow from the lengths, or are not read
 	LastOnly      bool               `json:"last_only"`        // one row of logits per sequence, instead of per token
 	Merged        string             `json:"merged,omitempty"` // an If reduced to its branch with a past
 	Check         *prove.CheckReport `json:"check,omitempty"`
@@ -99,6 +99,7 @@ type Change struct {
 	packed    []*onnx.Value // inputs with a row for each token
 	positions []*onnx.Value // inputs and values that hold positions
 	masks     []*onnx.Value
+	unread    []*onnx.Value // inputs that nothing reads
 	lastOnly  bool
 
 	cumulative, past, table *onnx.Value
@@ -121,7 +122,13 @@ func Before(run *pass.Run, block int64) (*Change, error) {
 	if c.trial, err = newScenario(run.Model); err != nil {
 		return nil, fmt.Errorf("the cache cannot be paged: %w", err)
 	}
-	c.pending = c.prover.Before(c.claim())
+	claim := c.claim()
+	if settled, _ := c.prover.Settled(claim.What, claim.Key); !settled {
+		if err := checkWork(run.Model, infer.Analyze(run.Model)); err != nil {
+			return nil, fmt.Errorf("the cache cannot be paged: %w", err)
+		}
+	}
+	c.pending = c.prover.Before(claim)
 	return c, nil
 }
 
