@@ -1,4 +1,4 @@
-// LinearAttention on CUDA.
+// LinearAttention on CUDA, token by token; linear_chunks.cu has prompts in chunks.
 //
 // Bytes moved by a decode step: past and present once, which are nearly all of it; the floor is those bytes over the
 // memory bandwidth. The columns of a state depend on no other column, so a block takes kShortColumns of them through
@@ -7,6 +7,7 @@
 // lets D^T k and D^T q be added up together (fused_recurrent of flash-linear-attention takes two sums, one after the
 // other), and the next token's numbers are fetched meanwhile.
 #include "linearattention/cuda/linear_attention.cuh"
+#include "linearattention/cuda/linear_chunks.h"
 #include "linearattention/cuda/linear_long_keys.cuh"
 
 namespace mojo {
@@ -252,6 +253,7 @@ cudaError_t RunType(const Params& p, cudaStream_t stream) {
 }  // namespace mojo
 
 size_t MojoLinearAttentionScratch(const MojoLinearAttentionArgs* args) {
+  if (mojo::RunsInChunks(*args)) return mojo::ChunkScratch(*args);
   if (args->present != nullptr || args->key <= mojo::kMostKeys) return 0;
   return args->batch * args->heads * args->key * args->value * sizeof(float);
 }
@@ -262,6 +264,7 @@ cudaError_t MojoCudaLinearAttention(const MojoLinearAttentionArgs* args, cudaStr
   for (const size_t size : sizes) {
     if (size > INT32_MAX) return cudaErrorInvalidValue;
   }
+  if (mojo::RunsInChunks(*args)) return mojo::RunChunks(*args, stream);
   float* states = args->present != nullptr ? args->present : static_cast<float*>(args->scratch);
   const mojo::Params p = {
       args->q,

@@ -2,15 +2,15 @@
 
 In fused/kernels/cuda:
 
-    nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -Xcompiler -fPIC -shared -I.. \
-        linear_attention.cu device.cu -o liblinear.so
+    nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -Xcompiler -fPIC -shared -I.. -I../.. \
+        ../../linearattention/cuda/linear_*.cu device.cu -o liblinear.so
     PYTHONPATH=SITE python linear_attention_peers.py ./liblinear.so [--json FILE] [--rounds 5] [--only decode]
 
 SITE has fla (of fla-core) and mamba_ssm/ops/triton (of mamba-ssm's sources). Missing packages are skipped.
 States are float32, the rest is bfloat16. A time is the time of a CUDA graph of n times [read of 192 MiB that empties
 L2, call], minus the time of the reads, over n. Every round times each contender once, in turn; the number is the
 median of the rounds. The floor of a decode step is the bytes of its states over the bandwidth of that read. Every
-contender is checked against ours, and tests/state_test.cu checks ours.
+contender is checked against ours, and tests/state_test.cu and linear_chunks_test.cu check ours.
 """
 import argparse
 import ctypes
@@ -66,8 +66,12 @@ class Layer:
                     present.data_ptr(), self.batch, self.tokens, self.key, self.value, self.heads, self.heads,
                     self.value_heads, self.value_heads, self.value_heads, self.key if self.by_channel else 1,
                     self.scale, self.delta, 1e-6, BF16, None)
+        library.MojoLinearAttentionScratch.restype = Z
+        scratch = torch.empty(library.MojoLinearAttentionScratch(ctypes.byref(args)), dtype=torch.uint8, device="cuda")
+        args.scratch = scratch.data_ptr()
 
         def call():
+            assert scratch is not None
             launch(library.MojoCudaLinearAttention, ctypes.byref(args))
             return y, present
 
@@ -80,7 +84,8 @@ class Layer:
         else:
             from fla.ops.gated_delta_rule import chunk_gated_delta_rule as chunk
             from fla.ops.gated_delta_rule import fused_recurrent_gated_delta_rule as recurrent
-        each = self.value_heads // self.heads
+        # The chunked kernels take fewer heads of keys than of values as they are.
+        each = 1 if chunked else self.value_heads // self.heads
         q, k = (x.repeat_interleave(each, 2) for x in (self.q, self.k))
         beta = self.beta.bfloat16() if chunked else self.beta
 
@@ -89,6 +94,17 @@ class Layer:
                 return (chunk if chunked else recurrent)(q, k, self.v, self.decay, beta, scale=self.scale,
                                                          initial_state=self.state, output_final_state=True,
                                                          use_qk_l2norm_in_kernel=True)
+
+        return call
+
+    def simple_gla(self):
+        from fla.ops.simple_gla import chunk_simple_gla
+        q, k = (x.repeat_interleave(self.value_heads // self.heads, 2) for x in (self.q, self.k))
+
+        def call():
+            with torch.no_grad():
+                return chunk_simple_gla(q, k, self.v, self.decay, scale=self.scale, initial_state=self.state,
+                                        output_final_state=True)
 
         return call
 
@@ -123,10 +139,10 @@ class Layer:
 def contenders(layer, library, chunked):
     calls = {"mojo": layer.ours(library)}
     want = [x.float().clone() for x in calls["mojo"]()]
+    # A prompt's peers are chunked kernels, a step's recurrent ones.
     peers = {"fla chunk": lambda: layer.fla(True), "fla recurrent": lambda: layer.fla(False)} if layer.delta else {
-        "mamba-ssm": lambda: layer.mamba(chunked)}
-    if not chunked:
-        peers.pop("fla chunk", None)
+        "mamba-ssm": lambda: layer.mamba(chunked), "fla chunk": layer.simple_gla}
+    peers.pop("fla recurrent" if chunked else "fla chunk", None)
     for name, make in peers.items():
         try:
             call = make()

@@ -1,0 +1,310 @@
+// PrepareChunks: the part of LinearAttention that only needs the tokens of a chunk. linear_chunks.cu says more.
+#ifndef MOJO_KERNELS_CUDA_LINEAR_CHUNK_SOLVE_CUH_
+#define MOJO_KERNELS_CUDA_LINEAR_CHUNK_SOLVE_CUH_
+
+#include "linearattention/cuda/linear_chunks.cuh"
+
+namespace mojo {
+namespace {
+
+constexpr int kStep = kChunk + 4;  // of the rows of A: lanes' numbers are in different banks
+constexpr int kHalfStep = 32 + 4;  // of the rows of a product in between
+constexpr int kSolveBytes = (kChunk * kStep + 32 * kHalfStep) * 4;
+
+// ToTensor32 is v in the 19 bits that tensor cores take of a float32.
+__device__ __forceinline__ uint32_t ToTensor32(float v) {
+  uint32_t word;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(v));
+  return word;
+}
+
+// AddTile adds the product of two tiles of 16 x 16 numbers of float32 in shared memory to sum.
+__device__ __forceinline__ void AddTile(float (&sum)[2][4], const float* a, int a_step, const float* b, int b_step,
+                                        int lane) {
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int depth = 0; depth < 16; depth += 8) {
+    const uint32_t a0 = ToTensor32(a[g * a_step + depth + t]), a1 = ToTensor32(a[(g + 8) * a_step + depth + t]);
+    const uint32_t a2 = ToTensor32(a[g * a_step + depth + t + 4]), a3 = ToTensor32(a[(g + 8) * a_step + depth + t + 4]);
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const uint32_t b0 = ToTensor32(b[(depth + t) * b_step + 8 * n + g]);
+      const uint32_t b1 = ToTensor32(b[(depth + t + 4) * b_step + 8 * n + g]);
+      asm volatile(
+          "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+          : "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+          : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    }
+  }
+}
+
+// PutTile stores sign times the sums of a tile.
+__device__ __forceinline__ void PutTile(const float (&sum)[2][4], float sign, float* to, int step, int lane) {
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    *reinterpret_cast<float2*>(to + g * step + 8 * n + 2 * t) = make_float2(sign * sum[n][0], sign * sum[n][1]);
+    *reinterpret_cast<float2*>(to + (g + 8) * step + 8 * n + 2 * t) = make_float2(sign * sum[n][2], sign * sum[n][3]);
+  }
+}
+
+// Invert makes (I + A)^-1 of the strictly lower triangle A in a, in its place: blocks of 16 by forward substitution,
+// one in each warp, then those below by T21 = -T22 A21 T11. between has 32 rows of kHalfStep.
+__device__ __forceinline__ void Invert(float* a, float* between, int warp, int lane) {
+  if (lane < 16) {
+    float* block = a + 16 * warp * (kStep + 1);
+    float x[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      float sum = i == lane ? 1.0f : 0.0f;
+#pragma unroll
+      for (int m = 0; m < i; ++m) sum = fmaf(-block[i * kStep + m], x[m], sum);
+      x[i] = sum;
+    }
+    __syncwarp(0xffff);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) block[i * kStep + lane] = x[i];
+  }
+  __syncthreads();
+  if (warp < 2) {
+    float* upper = a + 32 * warp * (kStep + 1);
+    float* below = upper + 16 * kStep;
+    float* product = between + 16 * warp * kHalfStep;
+    float sum[2][4] = {};
+    AddTile(sum, below, kStep, upper, kStep, lane);
+    PutTile(sum, 1, product, kHalfStep, lane);
+    __syncwarp();
+    float other[2][4] = {};
+    AddTile(other, below + 16, kStep, product, kHalfStep, lane);
+    PutTile(other, -1, below, kStep, lane);
+  }
+  __syncthreads();
+  const int row = warp / 2 * 16, column = warp % 2 * 16;
+  float* below = a + 32 * kStep;
+  float sum[2][4] = {};
+  for (int m = column; m < 32; m += 16) {
+    AddTile(sum, below + row * kStep + m, kStep, a + m * kStep + column, kStep, lane);
+  }
+  PutTile(sum, 1, between + row * kHalfStep + column, kHalfStep, lane);
+  __syncthreads();
+  float other[2][4] = {};
+  for (int m = 0; m <= row; m += 16) {
+    AddTile(other, below + 32 + row * kStep + m, kStep, between + m * kHalfStep + column, kHalfStep, lane);
+  }
+  PutTile(other, -1, below + row * kStep + column, kStep, lane);
+  __syncthreads();
+}
+
+// StoreTile stores 16 rows of up to 64 columns through a warp's 2 KB of shared memory.
+template <class T>
+__device__ __forceinline__ void StoreTile(const float (&sum)[8][4], char* stage, T* to, int step, int columns,
+                                          int lane) {
+  const int g = lane / 4, t = lane % 4;
+  __syncwarp();
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+    *reinterpret_cast<uint32_t*>(stage + Piece<64>(g, n) + 4 * t) = Packed<T>(sum[n][0], sum[n][1]);
+    *reinterpret_cast<uint32_t*>(stage + Piece<64>(g + 8, n) + 4 * t) = Packed<T>(sum[n][2], sum[n][3]);
+  }
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 8 + 4 * i, piece = lane % 8;
+    if (piece * 8 < columns) {
+      *reinterpret_cast<uint4*>(to + row * step + piece * 8) =
+          *reinterpret_cast<const uint4*>(stage + Piece<64>(row, piece));
+    }
+  }
+}
+
+// PrepareChunks computes a chunk of a head in each block; each warp has 16 rows of all matrices.
+//
+// Registers: 168. Shared memory: K, Q and, with beta, V, A and a product.
+template <class T, int kKeys, bool kDelta>
+__global__ void __launch_bounds__(kThreads) PrepareChunks(const Chunks c) {
+  extern __shared__ __align__(128) char shared[];
+  constexpr int kTileBytes = kChunk * kKeys * 2;
+  char* const q_tile = shared + kTileBytes;
+  const uint32_t k_at = SharedAddress(shared), q_at = k_at + kTileBytes, v_at = q_at + kTileBytes;
+  const int value_tiles = kDelta ? static_cast<int>(DivideUp(c.value, kBlock)) : 0;
+  float* const a = reinterpret_cast<float*>(shared + 2 * kTileBytes + value_tiles * kChunk * kBlock * 2);
+  float* const between = a + kChunk * kStep;
+  float* const sums = kDelta ? a + kSolveBytes / 4 : a;  // G, then the factors of q, of k, and beta
+  float *const q_units = sums + kChunk, *const k_units = q_units + kChunk, *const betas = k_units + kChunk;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  // Heads that share keys are beside each other.
+  const int64_t at = blockIdx.x / c.heads;
+  const Position place(c, at / c.count * c.heads + blockIdx.x % c.heads, static_cast<int>(at % c.count));
+
+  WaitForPrevious();
+  LetNextStart();
+  const T* ks = static_cast<const T*>(c.k) + (place.row * c.k_heads + place.key_head) * c.key;
+  const T* qs = static_cast<const T*>(c.q) + (place.row * c.q_heads + place.query) * c.key;
+  FetchRows<kKeys>(k_at, ks, int64_t{c.k_heads} * c.key, place.tokens, c.key);
+  FetchRows<kKeys>(q_at, qs, int64_t{c.q_heads} * c.key, place.tokens, c.key);
+  EndGroup();
+  for (int i = 0; i < value_tiles; ++i) {
+    const T* vs = static_cast<const T*>(c.v) + (place.row * c.heads + place.head) * c.value + i * kBlock;
+    FetchRows<kBlock>(v_at + i * kChunk * kBlock * 2, vs, int64_t{c.heads} * c.value, place.tokens,
+                      c.value - i * kBlock);
+  }
+  EndGroup();
+  if (warp == 0) {
+    // e^-100 is 0 in float32 after the last rounding; less would cost the sums of later tokens their precision.
+    float low = 0, high = 0;
+    if (c.decay != nullptr) {
+      const float* decay = c.decay + place.row * c.heads + place.head;
+      if (lane < place.tokens) low = decay[int64_t{lane} * c.heads];
+      if (lane + 32 < place.tokens) high = decay[int64_t{lane + 32} * c.heads];
+      low = low < -100 ? -100 : low, high = high < -100 ? -100 : high;
+    }
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const float more_low = __shfl_up_sync(0xffffffffu, low, step), more = __shfl_up_sync(0xffffffffu, high, step);
+      if (lane >= step) low += more_low, high += more;
+    }
+    sums[lane] = low;
+    sums[lane + 32] = high + __shfl_sync(0xffffffffu, low, 31);
+  } else if (kDelta && warp >= 2) {
+    const int row = threadIdx.x - 64;
+    const int64_t number = (place.row + row) * c.beta_heads + (c.beta_heads == 1 ? 0 : place.head);
+    betas[row] = row < place.tokens ? c.beta[number] : 0;
+  }
+  WaitForGroups<1>();
+  __syncthreads();
+  {
+    // A thread for each row of Q and of K.
+    const int row = threadIdx.x % kChunk;
+    float squares = 0;
+    if (c.l2_norm) {
+#pragma unroll 4
+      for (int i = 0; i < kKeys / 8; ++i) {
+        const uint4 piece =
+            *reinterpret_cast<const uint4*>((threadIdx.x < kChunk ? shared : q_tile) + Piece<kKeys>(row, i));
+        Pack<T, 8> pack;
+        pack.words[0] = piece.x, pack.words[1] = piece.y, pack.words[2] = piece.z, pack.words[3] = piece.w;
+        float numbers[8];
+        ToFloats(pack, numbers);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) squares = fmaf(numbers[j], numbers[j], squares);
+      }
+    }
+    const float unit = row >= place.tokens ? 0.0f : c.l2_norm ? 1 / sqrtf(squares + c.epsilon) : 1.0f;
+    if (threadIdx.x < kChunk) {
+      k_units[row] = unit;
+      c.k_unit[place.chunk * kChunk + row] = unit * expf(sums[kChunk - 1] - sums[row]);
+    } else {
+      q_units[row] = unit * c.scale;
+      c.q_unit[place.chunk * kChunk + row] = unit * c.scale * expf(sums[row]);
+    }
+    if (threadIdx.x == 0) c.last[place.chunk] = expf(sums[kChunk - 1]);
+  }
+  __syncthreads();
+
+  // The products of keys with keys, and of queries with keys, up to the diagonal.
+  const int rows[2] = {16 * warp + g, 16 * warp + g + 8};
+  {
+    float kk[kDelta ? 8 : 1][4] = {}, qk[8][4] = {};
+#pragma unroll
+    for (int s = 0; s < kKeys / 16; ++s) {
+      uint32_t left_k[4], left_q[4];
+      if (kDelta) LoadMatrices(left_k, Left<kKeys>(k_at, 16 * warp, 16 * s, lane));
+      LoadMatrices(left_q, Left<kKeys>(q_at, 16 * warp, 16 * s, lane));
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        if (n > warp) break;
+        uint32_t right[4];
+        LoadMatrices(right, Straight<kKeys>(k_at, 16 * n, 16 * s, lane));
+        if constexpr (kDelta) {
+          Multiply<T>(kk[2 * n], left_k, right[0], right[1]);
+          Multiply<T>(kk[2 * n + 1], left_k, right[2], right[3]);
+        }
+        Multiply<T>(qk[2 * n], left_q, right[0], right[1]);
+        Multiply<T>(qk[2 * n + 1], left_q, right[2], right[3]);
+      }
+    }
+    T* const p = static_cast<T*>(c.p) + place.chunk * kChunk * kChunk;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      if (n / 2 > warp) break;
+      const int column = 8 * n + 2 * t;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = rows[half];
+        float products[2], others[2] = {};
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const float factor = k_units[column + j] * __expf(sums[row] - sums[column + j]);
+          products[j] = column + j <= row ? qk[n][2 * half + j] * factor * q_units[row] : 0.0f;
+          if constexpr (kDelta) {
+            others[j] = column + j < row ? kk[n][2 * half + j] * factor * k_units[row] * betas[row] : 0.0f;
+          }
+        }
+        *reinterpret_cast<uint32_t*>(p + row * kChunk + column) = Packed<T>(products[0], products[1]);
+        if (kDelta) *reinterpret_cast<float2*>(a + row * kStep + column) = make_float2(others[0], others[1]);
+      }
+    }
+  }
+  if constexpr (kDelta) {
+    __syncwarp();
+    Invert(a, between, warp, lane);
+    WaitForGroups<0>();
+    __syncthreads();
+    // T with the factors of its columns, as left operands.
+    uint32_t for_w[4][4], for_u[4][4];
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      if (s > warp) break;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = rows[i % 2], column = 16 * s + 2 * t + i / 2 * 8;
+        const float2 two = *reinterpret_cast<const float2*>(a + row * kStep + column);
+        const float left = two.x * betas[column], right = two.y * betas[column + 1];
+        for_u[s][i] = Packed<T>(left, right);
+        for_w[s][i] = Packed<T>(left * k_units[column] * expf(sums[column]),
+                                right * k_units[column + 1] * expf(sums[column + 1]));
+      }
+    }
+    // Only this warp reads these rows of Q, so that they are free now.
+    char* const stage = q_tile + warp * 16 * kKeys * 2;
+    T* const w = static_cast<T*>(c.w) + (place.chunk * kChunk + 16 * warp) * c.key;
+#pragma unroll 1
+    for (int first = 0; first < c.key; first += 64) {
+      float sum[8][4] = {};
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        if (s > warp) break;
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          uint32_t right[4];
+          LoadTransposed(right, Turned<kKeys>(k_at, first + 16 * n, 16 * s, lane));
+          Multiply<T>(sum[2 * n], for_w[s], right[0], right[1]);
+          Multiply<T>(sum[2 * n + 1], for_w[s], right[2], right[3]);
+        }
+      }
+      StoreTile(sum, stage, w + first, c.key, c.key - first, lane);
+    }
+    T* const u = static_cast<T*>(c.u) + (place.chunk * kChunk + 16 * warp) * c.value;
+#pragma unroll 1
+    for (int i = 0; i < value_tiles; ++i) {
+      float sum[8][4] = {};
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        if (s > warp) break;
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          uint32_t right[4];
+          LoadTransposed(right, Turned<kBlock>(v_at + i * kChunk * kBlock * 2, 16 * n, 16 * s, lane));
+          Multiply<T>(sum[2 * n], for_u[s], right[0], right[1]);
+          Multiply<T>(sum[2 * n + 1], for_u[s], right[2], right[3]);
+        }
+      }
+      StoreTile(sum, stage, u + i * kBlock, c.value, c.value - i * kBlock, lane);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mojo
+
+#endif  // MOJO_KERNELS_CUDA_LINEAR_CHUNK_SOLVE_CUH_
