@@ -137,7 +137,9 @@ void FillEmpty(Run* run, const Sizes& n, bool mean, const View& hidden, const Vi
 OrtStatus* AttentionKernel::Compute(const Api& api, OrtKernelContext* context) const {
   AttentionTensors t;
   t.on_device = true;
-  if (OrtStatus* s = ReadAttention(api, context, attributes, &t)) return s;
+  AttentionCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = ReadAttention(&call, &t)) return s;
   if (OrtStatus* s = CheckAttentionTensors(api, t)) return s;
   const Sizes n(t);
   const int64_t past = Int(t.past), added = Int(t.added);

@@ -1,6 +1,5 @@
 // The tensors of attention, for all devices: only C++17, which nvcc compiles too.
-#ifndef MOJO_KERNELS_COMMON_ATTENTION_TENSORS_H_
-#define MOJO_KERNELS_COMMON_ATTENTION_TENSORS_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -86,5 +85,3 @@ struct LatentTensors : CacheLengths {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_ATTENTION_TENSORS_H_

@@ -1,6 +1,5 @@
 // The choice between the forms of LatentAttention.
-#ifndef MOJO_KERNELS_COMMON_LATENT_FORM_H_
-#define MOJO_KERNELS_COMMON_LATENT_FORM_H_
+#pragma once
 
 #include <stddef.h>
 
@@ -17,5 +16,3 @@ bool NaiveIsLess(const Sizes& t, size_t tokens) {
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_LATENT_FORM_H_

@@ -26,7 +26,9 @@ OrtStatus* AttentionKernel::Init(const KernelInit& init) {
 
 OrtStatus* AttentionKernel::Compute(const Api& api, OrtKernelContext* context) const {
   AttentionTensors tensors;
-  if (OrtStatus* s = ReadAttention(api, context, attributes, &tensors)) return s;
+  AttentionCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = ReadAttention(&call, &tensors)) return s;
   return RunAttention(api, context, memory, attributes, {type, type}, &tensors);
 }
 

@@ -1,6 +1,5 @@
 // One run of Attention on the CPU, once its inputs are known to be right.
-#ifndef MOJO_KERNELS_CPU_ATTENTION_RUN_H_
-#define MOJO_KERNELS_CPU_ATTENTION_RUN_H_
+#pragma once
 
 #include "attention/common/attention.h"
 #include "cpu/scratch.h"
@@ -19,5 +18,3 @@ OrtStatus* RunAttention(const Api& api, OrtKernelContext* context, const HostMem
                         const AttentionAttributes& attributes, const AttentionTypes& types, AttentionTensors* tensors);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_ATTENTION_RUN_H_

@@ -2,8 +2,7 @@
 //
 // A pair is a sequence and a head of keys. Its rows are the queries of its heads, head after head for each token. The
 // result of a task does not depend on the number of threads.
-#ifndef MOJO_KERNELS_CPU_ATTENTION_TASKS_H_
-#define MOJO_KERNELS_CPU_ATTENTION_TASKS_H_
+#pragma once
 
 #include <atomic>
 
@@ -79,5 +78,3 @@ void WorkOffTokens(void* state, size_t worker);
 void JoinSlices(const AttentionGo& go, size_t begin, size_t end);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_ATTENTION_TASKS_H_

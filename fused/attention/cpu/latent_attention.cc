@@ -26,7 +26,9 @@ OrtStatus* LatentKernel::Init(const KernelInit& init) {
 
 OrtStatus* LatentKernel::Compute(const Api& api, OrtKernelContext* context) const {
   LatentTensors tensors;
-  if (OrtStatus* s = ReadLatentAttention(api, context, attributes, &tensors)) return s;
+  LatentAttentionCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = ReadLatentAttention(&call, &tensors)) return s;
   return RunLatentAttention(api, context, memory, attributes, type, tensors);
 }
 

@@ -1,6 +1,5 @@
 // One run of LatentAttention on the CPU, once its inputs are known to be right.
-#ifndef MOJO_KERNELS_CPU_LATENT_ATTENTION_RUN_H_
-#define MOJO_KERNELS_CPU_LATENT_ATTENTION_RUN_H_
+#pragma once
 
 #include "attention/common/attention.h"
 #include "cpu/scratch.h"
@@ -15,5 +14,3 @@ OrtStatus* RunLatentAttention(const Api& api, OrtKernelContext* context, const H
                               const LatentTensors& tensors);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_LATENT_ATTENTION_RUN_H_

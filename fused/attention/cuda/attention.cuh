@@ -2,8 +2,7 @@
 //
 // A pair is a sequence and one of its key heads. Its rows are the queries of the group of heads that read those keys:
 // row query * group + member. Scores are exponents of two: the definition's scores times log2(e).
-#ifndef MOJO_KERNELS_CUDA_ATTENTION_CUH_
-#define MOJO_KERNELS_CUDA_ATTENTION_CUH_
+#pragma once
 
 #include "cuda/common.cuh"
 
@@ -197,5 +196,3 @@ __device__ __forceinline__ void AddSink(const MojoAttentionArgs& a, int head, fl
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_ATTENTION_CUH_

@@ -1,8 +1,7 @@
 // The combination of split attention: partial results of warps become rows of y. A block combines its warps, the blocks
 // of a cluster combine theirs, each for some rows and in its shared memory, and the last cluster of a row tile combines
 // all clusters, in their order, through scratch memory. Results do not depend on which cluster is last.
-#ifndef MOJO_KERNELS_CUDA_ATTENTION_JOIN_CUH_
-#define MOJO_KERNELS_CUDA_ATTENTION_JOIN_CUH_
+#pragma once
 
 #include "attention/cuda/attention_split.cuh"
 #include "cuda/cluster.cuh"
@@ -194,5 +193,3 @@ __device__ __forceinline__ void Finish(const MojoAttentionArgs& a, const SplitWo
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_ATTENTION_JOIN_CUH_

@@ -1,6 +1,5 @@
 // The warps of a block of attention_latent.cu: the one that copies, and the two warpgroups that multiply.
-#ifndef MOJO_KERNELS_CUDA_ATTENTION_LATENT_GROUP_CUH_
-#define MOJO_KERNELS_CUDA_ATTENTION_LATENT_GROUP_CUH_
+#pragma once
 
 #include "attention/cuda/attention_latent_work.cuh"
 #include "attention/cuda/attention_warpgroup.cuh"
@@ -335,5 +334,3 @@ struct Group {
 
 }  // namespace latent
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_ATTENTION_LATENT_GROUP_CUH_

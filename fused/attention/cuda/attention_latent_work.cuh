@@ -1,7 +1,6 @@
 // How attention_latent.cu divides the keys of all sequences among blocks. The lengths are on the device, so each block
 // finds its own part.
-#ifndef MOJO_KERNELS_CUDA_ATTENTION_LATENT_WORK_CUH_
-#define MOJO_KERNELS_CUDA_ATTENTION_LATENT_WORK_CUH_
+#pragma once
 
 #include <limits.h>
 
@@ -121,5 +120,3 @@ struct Places {
 
 }  // namespace latent
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_ATTENTION_LATENT_WORK_CUH_

@@ -3,8 +3,7 @@
 //
 // Keys and values are the left operand (M) and rows the right one (N = 8), so that few rows waste little of the tensor
 // cores. A warp's sums of values are [channels, rows].
-#ifndef MOJO_KERNELS_CUDA_ATTENTION_ROWS_CUH_
-#define MOJO_KERNELS_CUDA_ATTENTION_ROWS_CUH_
+#pragma once
 
 #include "attention/cuda/attention_join.cuh"
 
@@ -281,5 +280,3 @@ struct FloatRows {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_ATTENTION_ROWS_CUH_

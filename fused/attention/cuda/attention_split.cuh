@@ -5,8 +5,7 @@
 // blocks take in turn. The length decides how many blocks work. Each warp copies its own keys and values into its own
 // ring of stages in shared memory, so that warps wait for each other only at the end. attention_join.cuh combines the
 // partial results.
-#ifndef MOJO_KERNELS_CUDA_ATTENTION_SPLIT_CUH_
-#define MOJO_KERNELS_CUDA_ATTENTION_SPLIT_CUH_
+#pragma once
 
 #include "attention/cuda/attention.cuh"
 #include "cuda/mma.cuh"
@@ -198,5 +197,3 @@ __device__ __forceinline__ void Keep(const Part& part, const SplitRows<T>& keys,
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_ATTENTION_SPLIT_CUH_

@@ -7,8 +7,7 @@
 // scores, exponents and sums stay in registers. The exponents of a key tile are computed while the values of the tile
 // before are multiplied, and the warpgroups begin products in turn, so that the exponents of one overlap the products
 // of the other. The floor is rows * keys seen * (width + value_width) multiply-adds on the tensor cores.
-#ifndef MOJO_KERNELS_CUDA_ATTENTION_TILE_CUH_
-#define MOJO_KERNELS_CUDA_ATTENTION_TILE_CUH_
+#pragma once
 
 #include "attention/cuda/attention.cuh"
 #include "cuda/hopper.cuh"
@@ -161,5 +160,3 @@ __device__ __forceinline__ void Load(const MojoAttentionArgs& a, const Work& wor
 
 }  // namespace warpgroup
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_ATTENTION_TILE_CUH_

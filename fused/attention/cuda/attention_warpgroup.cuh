@@ -1,6 +1,5 @@
 // The warpgroups of attention of many queries on compute capability 9.0; attention_tile.cuh describes their work.
-#ifndef MOJO_KERNELS_CUDA_ATTENTION_WARPGROUP_CUH_
-#define MOJO_KERNELS_CUDA_ATTENTION_WARPGROUP_CUH_
+#pragma once
 
 #include "attention/cuda/attention_tile.cuh"
 
@@ -293,5 +292,3 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
 
 }  // namespace warpgroup
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_ATTENTION_WARPGROUP_CUH_

@@ -1,6 +1,5 @@
 // The products of LatentAttention: of each head, rows of numbers with its part of w.
-#ifndef MOJO_KERNELS_CUDA_LATENT_PRODUCT_CUH_
-#define MOJO_KERNELS_CUDA_LATENT_PRODUCT_CUH_
+#pragma once
 
 #include "cuda/common.cuh"
 
@@ -23,5 +22,3 @@ struct HeadProduct {
 cudaError_t MultiplyByHeads(const HeadProduct& p, cudaStream_t stream);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_LATENT_PRODUCT_CUH_

@@ -1,42 +1,20 @@
 // BiasGELU on CUDA.
-#include "common/attributes.h"
 #include "cuda/backends.h"
 
 namespace mojo {
 namespace {
 
 // GeluKernel is the state of one node.
-struct GeluKernel {
-  BiasGELUAttributes attributes{};
-  MojoType type = kMojoFloat32;
-
-  OrtStatus* Init(const KernelInit& init);
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+struct GeluKernel : CUDAKernel<GeluKernel, BiasGELUCall, MojoBiasGELUArgs, MojoCudaBiasGELU> {
+  OrtStatus* Fill(BiasGELUCall* call, MojoBiasGELUArgs* args) const {
+    args->x = call->data[kBiasGELUX];
+    args->bias = call->data[kBiasGELUBias];
+    args->rows = call->sizes.A;
+    args->width = call->sizes.D;
+    args->type = Input(kBiasGELUX);
+    return call->Make(0, &args->y);
+  }
 };
-
-OrtStatus* GeluKernel::Init(const KernelInit& init) {
-  type = ToMojoType(init.types.inputs[0]);
-  return ReadAttributes(init, &attributes);
-}
-
-OrtStatus* GeluKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  BiasGELUCall call(api, context, attributes);
-  void* y;
-  cudaStream_t stream;
-  if (OrtStatus* s = call.Read()) return s;
-  if (OrtStatus* s = call.Make(0, &y)) return s;
-  if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
-  const MojoActivation activation = ToMojoActivation(attributes.activation);
-  const MojoBiasGELUArgs args = {call.data[kBiasGELUX],
-                                 call.data[kBiasGELUBias],
-                                 y,
-                                 call.sizes.A,
-                                 call.sizes.D,
-                                 activation,
-                                 attributes.alpha,
-                                 type};
-  return Launched(api, kBiasGELU, MojoCudaBiasGELU(&args, stream));
-}
 
 }  // namespace
 

@@ -20,7 +20,7 @@ struct Params {
 constexpr int kThreads = 256;  // of a block
 
 // Activated returns two results.
-template <class T, MojoActivation kActivation>
+template <class T, Activation kActivation>
 __device__ __forceinline__ Two<T> Activated(Two<T> x, Two<T> bias, float alpha) {
   constexpr bool kExact = sizeof(T) == 4;
   const float2 g = ToFloats(Plus(x, bias));
@@ -30,7 +30,7 @@ __device__ __forceinline__ Two<T> Activated(Two<T> x, Two<T> bias, float alpha) 
 // GeluPacks handles one pack of kBytes in each thread, or one element if kBytes is 0. Packs divide a row.
 //
 // Registers: 24. No shared memory.
-template <class T, MojoActivation kActivation, int kBytes>
+template <class T, Activation kActivation, int kBytes>
 __global__ void __launch_bounds__(kThreads, 6) GeluPacks(const Params p) {
   constexpr int kCount = kBytes == 0 ? 1 : kBytes / sizeof(T);
   const T* x = static_cast<const T*>(p.x);
@@ -53,14 +53,14 @@ __global__ void __launch_bounds__(kThreads, 6) GeluPacks(const Params p) {
   }
 }
 
-template <class T, MojoActivation kActivation, int kBytes>
+template <class T, Activation kActivation, int kBytes>
 cudaError_t RunPacks(const Params& p, cudaStream_t stream) {
   const size_t blocks = DivideUp(p.count, kThreads * (kBytes == 0 ? 1 : kBytes / sizeof(T)));
   if (blocks > INT32_MAX) return cudaErrorInvalidValue;
   return Launch(GeluPacks<T, kActivation, kBytes>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream, p);
 }
 
-template <class T, MojoActivation kActivation>
+template <class T, Activation kActivation>
 cudaError_t RunActivation(const Params& p, cudaStream_t stream) {
   const bool packs =
       p.width % static_cast<int64_t>(8 / sizeof(T)) == 0 && Aligned(p.x, 8) && Aligned(p.bias, 8) && Aligned(p.y, 8);
@@ -70,9 +70,9 @@ cudaError_t RunActivation(const Params& p, cudaStream_t stream) {
 template <class T>
 cudaError_t RunType(const MojoBiasGELUArgs& args, const Params& p, cudaStream_t stream) {
   switch (args.activation) {
-    case kMojoSilu: return RunActivation<T, kMojoSilu>(p, stream);
-    case kMojoGelu: return RunActivation<T, kMojoGelu>(p, stream);
-    case kMojoGeluTanh: return RunActivation<T, kMojoGeluTanh>(p, stream);
+    case Activation::kSilu: return RunActivation<T, Activation::kSilu>(p, stream);
+    case Activation::kGelu: return RunActivation<T, Activation::kGelu>(p, stream);
+    case Activation::kGeluTanh: return RunActivation<T, Activation::kGeluTanh>(p, stream);
     default: return cudaErrorInvalidValue;
   }
 }

@@ -20,7 +20,7 @@ struct Params {
 };
 
 // Gated returns two results. kPlain: no limit and no offset, as most models have it.
-template <class T, MojoActivation kActivation, bool kPlain>
+template <class T, Activation kActivation, bool kPlain>
 __device__ __forceinline__ Two<T> Gated(Two<T> gate, Two<T> up, const Params& p) {
   constexpr bool kExact = sizeof(T) == 4;
   float2 g = ToFloats(gate);
@@ -43,7 +43,7 @@ constexpr int kThreads = 256;  // of a block
 // GatePacks handles a pack of 8 bytes in each thread, and the incomplete last pack element by element.
 //
 // Registers: 32. No shared memory.
-template <class T, MojoActivation kActivation, bool kPlain>
+template <class T, Activation kActivation, bool kPlain>
 __global__ void __launch_bounds__(kThreads, 6) GatePacks(const Params p) {
   constexpr int kCount = 8 / sizeof(T);
   const T* gate = static_cast<const T*>(p.gate);
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads, 6) GatePacks(const Params p) {
 // GateElements is for pointers that are not aligned to 8 bytes.
 //
 // Registers: 32. No shared memory.
-template <class T, MojoActivation kActivation>
+template <class T, Activation kActivation>
 __global__ void __launch_bounds__(kThreads, 4) GateElements(const Params p) {
   const T* gate = static_cast<const T*>(p.gate);
   const T* up = static_cast<const T*>(p.up);
@@ -83,14 +83,14 @@ __global__ void __launch_bounds__(kThreads, 4) GateElements(const Params p) {
   }
 }
 
-template <class T, MojoActivation kActivation, bool kPlain>
+template <class T, Activation kActivation, bool kPlain>
 cudaError_t RunPacks(const Params& p, cudaStream_t stream) {
   const size_t blocks = DivideUp(p.count, kThreads * (8 / sizeof(T)));
   if (blocks > INT32_MAX) return cudaErrorInvalidValue;
   return Launch(GatePacks<T, kActivation, kPlain>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream, p);
 }
 
-template <class T, MojoActivation kActivation>
+template <class T, Activation kActivation>
 cudaError_t RunActivation(const MojoGLUArgs& args, cudaStream_t stream) {
   const bool plain = !(args.limit > 0) && args.up_offset == 0;
   const Params p = {args.gate,     args.up,
@@ -109,9 +109,9 @@ cudaError_t RunActivation(const MojoGLUArgs& args, cudaStream_t stream) {
 template <class T>
 cudaError_t RunType(const MojoGLUArgs& args, cudaStream_t stream) {
   switch (args.activation) {
-    case kMojoSilu: return RunActivation<T, kMojoSilu>(args, stream);
-    case kMojoGelu: return RunActivation<T, kMojoGelu>(args, stream);
-    case kMojoGeluTanh: return RunActivation<T, kMojoGeluTanh>(args, stream);
+    case Activation::kSilu: return RunActivation<T, Activation::kSilu>(args, stream);
+    case Activation::kGelu: return RunActivation<T, Activation::kGelu>(args, stream);
+    case Activation::kGeluTanh: return RunActivation<T, Activation::kGeluTanh>(args, stream);
     default: return cudaErrorInvalidValue;
   }
 }

@@ -1,7 +1,6 @@
 // The part of CANN's C interface that the kernels call, declared after its public documentation: nothing here
 // comes from CANN's headers, and nothing links against it. README.md names the document of each call.
-#ifndef MOJO_KERNELS_ASCEND_ACLNN_H_
-#define MOJO_KERNELS_ASCEND_ACLNN_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -109,5 +108,3 @@ struct Cann {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_ASCEND_ACLNN_H_

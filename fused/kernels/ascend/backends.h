@@ -1,6 +1,5 @@
 // The backends of the ops for onnxruntime's CANN provider, and their shared parts.
-#ifndef MOJO_KERNELS_ASCEND_BACKENDS_H_
-#define MOJO_KERNELS_ASCEND_BACKENDS_H_
+#pragma once
 
 #include "ascend/contract.h"
 #include "ascend/run.h"
@@ -65,5 +64,3 @@ OrtStatus* FindRotary(const KernelInit& init);
 OrtStatus* CheckLayout(const Api& api, const OpDef& def, const RotaryLayout& layout);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_ASCEND_BACKENDS_H_

@@ -1,7 +1,6 @@
 // The types and shapes that CANN's calls take, from the public documentation for Atlas A2 and A3. README.md has the
 // same as a table, with links. A kernel refuses an op that needs more when it is made, or else when it runs.
-#ifndef MOJO_KERNELS_ASCEND_CONTRACT_H_
-#define MOJO_KERNELS_ASCEND_CONTRACT_H_
+#pragma once
 
 #include "ascend/aclnn.h"
 #include "attention/common/attention.h"
@@ -51,5 +50,3 @@ OrtStatus* CheckMoEShape(const Api& api, const MoEShape& shape);
 aclDataType CombineType(aclDataType x, aclDataType w);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_ASCEND_CONTRACT_H_

@@ -1,6 +1,5 @@
 // Finding the functions of CANN.
-#ifndef MOJO_KERNELS_ASCEND_LOADER_H_
-#define MOJO_KERNELS_ASCEND_LOADER_H_
+#pragma once
 
 #include "ascend/aclnn.h"
 #include "common/op.h"
@@ -29,5 +28,3 @@ OrtStatus* Find(const KernelInit& init, First& first, Rest&... rest) {
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_ASCEND_LOADER_H_

@@ -1,6 +1,5 @@
 // One run of a node: the calls that it makes, in order, on the session's stream.
-#ifndef MOJO_KERNELS_ASCEND_RUN_H_
-#define MOJO_KERNELS_ASCEND_RUN_H_
+#pragma once
 
 #include <initializer_list>
 
@@ -125,5 +124,3 @@ class Run {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_ASCEND_RUN_H_

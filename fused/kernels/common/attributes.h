@@ -1,6 +1,5 @@
 // Reads the attributes of a node.
-#ifndef MOJO_KERNELS_COMMON_ATTRIBUTES_H_
-#define MOJO_KERNELS_COMMON_ATTRIBUTES_H_
+#pragma once
 
 #include "common/schema.h"
 
@@ -22,5 +21,3 @@ OrtStatus* BadAttribute(const KernelInit& init, const char* name, int64_t found,
 OrtStatus* BadAttribute(const KernelInit& init, const char* name, float found, const char* expected);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_ATTRIBUTES_H_

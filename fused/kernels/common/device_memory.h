@@ -1,6 +1,5 @@
 // Scratch memory of the device that a node runs on, from onnxruntime's arena.
-#ifndef MOJO_KERNELS_COMMON_DEVICE_MEMORY_H_
-#define MOJO_KERNELS_COMMON_DEVICE_MEMORY_H_
+#pragma once
 
 #include "common/op.h"
 
@@ -44,5 +43,3 @@ class Scratch {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_DEVICE_MEMORY_H_

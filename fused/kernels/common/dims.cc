@@ -227,7 +227,7 @@ bool CallBase::Holds(const RelationDef& r) const {
   return r.kind == '<' ? a <= b : a == b;
 }
 
-OrtStatus* CallBase::Make(size_t output, void** to) const {
+OrtStatus* CallBase::Make(size_t output, void** to) {
   const ShapeDef& want = def_.output_shapes[output];
   const auto& list = want.list[want.count == 1 ? 0 : Choice(want.selector)];
   Shape shape;
@@ -244,7 +244,9 @@ OrtStatus* CallBase::Make(size_t output, void** to) const {
       shape.own[shape.rank++] = d.spread ? shapes[from.input].dims[from.first + k] : Value(d.size);
     }
   }
-  return MakeOutput(api_, context_, def_, output, shape, to);
+  if (OrtStatus* s = MakeOutput(api_, context_, def_, output, shape, to)) return s;
+  empty_ = empty_ && (*to == nullptr || shape.Count() == 0);
+  return nullptr;
 }
 
 // Uses adds the inputs and attributes that a size follows from, a bit for each.

@@ -1,6 +1,5 @@
 // The tensors of a running node, and their sizes.
-#ifndef MOJO_KERNELS_COMMON_DIMS_H_
-#define MOJO_KERNELS_COMMON_DIMS_H_
+#pragma once
 
 #include "common/op.h"
 
@@ -15,10 +14,16 @@ class CallBase {
   const void* data[kMaxInputs];  // null: left out
   Shape shapes[kMaxInputs];
 
+  const Api& api() const { return api_; }
+  const OpDef& def() const { return def_; }
+
+  // Empty reports whether each output that Make has allocated is left out or has no elements.
+  bool Empty() const { return empty_; }
+
   // Make allocates an output, of the shape that the op declares. data is null if the node leaves it out.
-  OrtStatus* Make(size_t output, void** data) const;
+  OrtStatus* Make(size_t output, void** data);
   template <class T>
-  OrtStatus* Make(size_t output, T** data) const {
+  OrtStatus* Make(size_t output, T** data) {
     void* made = nullptr;
     OrtStatus* s = Make(output, &made);
     *data = static_cast<T*>(made);
@@ -65,6 +70,7 @@ class CallBase {
     size_t input, first, count;
   } spreads_[kMaxSizes];
   bool open_ = false;  // the checked input has an unknown size
+  bool empty_ = true;
 };
 
 // CallOf is a running node of one op. Its Sizes (types.h) contain only numbers.
@@ -75,8 +81,9 @@ class CallOf : public CallBase {
   using Sizes = SizesOf;
 
   CallOf(const Api& api, OrtKernelContext* context, const Attributes& attributes)
-      : CallBase(api, context, kDef, &attributes) {}
+      : CallBase(api, context, kDef, &attributes), attributes(attributes) {}
 
+  const Attributes& attributes;
   Sizes sizes;  // set by Read; a size that only the data of a tensor tells is greater than any other
 
   OrtStatus* Read() { return CallBase::Read(reinterpret_cast<size_t*>(&sizes)); }
@@ -84,5 +91,3 @@ class CallOf : public CallBase {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_DIMS_H_

@@ -1,6 +1,5 @@
 // KernelOf makes the three functions of a Backend from one type: the state of a node.
-#ifndef MOJO_KERNELS_COMMON_KERNEL_H_
-#define MOJO_KERNELS_COMMON_KERNEL_H_
+#pragma once
 
 #include <memory>
 #include <new>
@@ -42,5 +41,3 @@ constexpr Backend MakeBackend(const char* provider, size_t (*may_in_place)(int**
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_KERNEL_H_

@@ -4,12 +4,12 @@
 // one device. A library (CPU, CUDA, an NPU) pairs the OpDefs of schema.h with its Backends in one table and passes the
 // table to RegisterOps. Each pair and element type combination makes one OrtCustomOp; onnxruntime merges structs of one
 // name into one op.
-#ifndef MOJO_KERNELS_COMMON_OP_H_
-#define MOJO_KERNELS_COMMON_OP_H_
+#pragma once
 
 #include <stdlib.h>
 
 #include "common/ort.h"
+#include "common/types.h"
 
 // MOJO_EXPORT marks RegisterCustomOps, the function that onnxruntime looks up by its name in a library.
 #ifdef _WIN32
@@ -23,7 +23,7 @@ namespace mojo {
 constexpr size_t kMaxInputs = 15;
 constexpr size_t kMaxOutputs = 3;
 
-// The element types of the ops.
+// The element types of the ops. ToElementType translates those that kernels compute with.
 constexpr ONNXTensorElementDataType kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;
 constexpr ONNXTensorElementDataType kF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16;
 constexpr ONNXTensorElementDataType kBF16 = ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16;
@@ -32,6 +32,10 @@ constexpr ONNXTensorElementDataType kI64 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64;
 constexpr ONNXTensorElementDataType kI8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8;
 constexpr ONNXTensorElementDataType kU8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8;
 constexpr ONNXTensorElementDataType kF8 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E4M3FN;
+
+constexpr ElementType ToElementType(ONNXTensorElementDataType type) {
+  return type == kF16 ? kFloat16 : type == kBF16 ? kBFloat16 : kFloat32;
+}
 
 // TypeCombo is one allowed combination of element types. It has a type for an optional input, too; if a node omits that
 // input, the kernel may get any combination that fits the others.
@@ -215,5 +219,3 @@ OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& de
 OrtStatus* RegisterOps(OrtSessionOptions* options, const Api& api, const OpEntry* table, size_t count);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_OP_H_

@@ -3,8 +3,7 @@
 // Nothing here links against libonnxruntime: every call goes through the OrtApi table that
 // onnxruntime hands to RegisterCustomOps. A table of an older runtime is shorter, so each function
 // that came after the oldest supported version is guarded by the version that was found.
-#ifndef MOJO_KERNELS_COMMON_ORT_H_
-#define MOJO_KERNELS_COMMON_ORT_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -84,5 +83,3 @@ OrtStatus* ReadShape(const Api& api, const OrtValue* value, Shape* shape);
 OrtStatus* ParallelFor(const Api& api, OrtKernelContext* context, void (*fn)(void*, size_t), size_t tasks, void* state);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_ORT_H_

@@ -1,6 +1,5 @@
 // Scratch memory in parts.
-#ifndef MOJO_KERNELS_COMMON_ROOM_H_
-#define MOJO_KERNELS_COMMON_ROOM_H_
+#pragma once
 
 #include <stddef.h>
 
@@ -22,5 +21,3 @@ struct Room {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_ROOM_H_

@@ -2,8 +2,7 @@
 // clang-format off
 
 // The ops of domain "mojo" as the catalogue declares them; docs/ops.md has their formulas.
-#ifndef MOJO_KERNELS_COMMON_SCHEMA_H_
-#define MOJO_KERNELS_COMMON_SCHEMA_H_
+#pragma once
 
 #include "common/dims.h"
 #include "common/types.h"
@@ -164,5 +163,3 @@ enum QMoEInput { kQMoEX, kQMoEWeights, kQMoEIds, kQMoEGateUpCodes, kQMoEGateUpSc
 using QMoECall = CallOf<kQMoE, QMoEAttributes, QMoESizes>;
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_SCHEMA_H_

@@ -2,13 +2,15 @@
 // clang-format off
 
 // The enumerations, attributes and sizes of the ops: only C++17, so that nvcc compiles it too.
-#ifndef MOJO_KERNELS_COMMON_TYPES_H_
-#define MOJO_KERNELS_COMMON_TYPES_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 namespace mojo {
+
+// ElementType is a type of the numbers that the kernels compute with.
+enum ElementType { kFloat32, kFloat16, kBFloat16 };
 
 // The values of string attributes.
 enum class Activation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
@@ -241,5 +243,3 @@ struct QMoESizes {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_TYPES_H_

@@ -34,14 +34,6 @@ const KernelTable* TheKernels() {
   return kernels;
 }
 
-ElementType ToElementType(ONNXTensorElementDataType type) {
-  switch (type) {
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16: return kFloat16;
-    case ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16: return kBFloat16;
-    default: return kFloat32;
-  }
-}
-
 size_t TaskCount(size_t items, size_t width) {
   size_t count = items * width / kGrain;
   if (count > items) count = items;

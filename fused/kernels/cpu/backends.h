@@ -1,6 +1,5 @@
 // The CPU backends of the ops, and their common helpers.
-#ifndef MOJO_KERNELS_CPU_BACKENDS_H_
-#define MOJO_KERNELS_CPU_BACKENDS_H_
+#pragma once
 
 #include "common/kernel.h"
 #include "common/schema.h"
@@ -20,9 +19,6 @@ OrtStatus* RegisterLibrary(OrtSessionOptions* options, const OrtApiBase* base, c
 // TheKernels is the table for this machine, chosen at the first call: the best that the environment variable
 // MOJO_CPU_ISA allows. It is null if the variable's value is unknown.
 const KernelTable* TheKernels();
-
-// ToElementType translates the three types that the ops take.
-ElementType ToElementType(ONNXTensorElementDataType type);
 
 // TaskCount is how many tasks to cut items of width elements into: each must be worth waking a thread for. It is at
 // least 1 and at most items (for items > 0).
@@ -52,5 +48,3 @@ OrtStatus* RunInTasks(const Api& api, OrtKernelContext* context,
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_BACKENDS_H_

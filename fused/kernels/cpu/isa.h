@@ -1,6 +1,5 @@
 // The instruction set of the CPU kernels.
-#ifndef MOJO_KERNELS_CPU_ISA_H_
-#define MOJO_KERNELS_CPU_ISA_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/quantized.h"
@@ -16,5 +15,3 @@ const KernelTable* BestKernels(const char* cap);
 const LinearFns* BestLinear(const char* cap);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_ISA_H_

@@ -1,6 +1,5 @@
 // Scratch memory of a kernel on the CPU; common/device_memory.h has the same for devices.
-#ifndef MOJO_KERNELS_CPU_SCRATCH_H_
-#define MOJO_KERNELS_CPU_SCRATCH_H_
+#pragma once
 
 #include "common/op.h"
 #include "common/room.h"
@@ -56,5 +55,3 @@ class HostScratch {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SCRATCH_H_

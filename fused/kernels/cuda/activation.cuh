@@ -1,6 +1,5 @@
 // The activations of gates, in float32.
-#ifndef MOJO_KERNELS_CUDA_ACTIVATION_CUH_
-#define MOJO_KERNELS_CUDA_ACTIVATION_CUH_
+#pragma once
 
 #include "cuda/common.cuh"
 
@@ -31,11 +30,11 @@ __device__ __forceinline__ float ExpOf(float x) {
 // rounded to 16 bits. Nothing cancels: gelu is max(g, 0) - |g| Phi(-|g|) with Phi(-x) = 2^(x t(x) -
 // x^2 log2(e)/2 - 1), t a polynomial up to 5 (beyond it a tail of 1e-7 is a little too large), and
 // gelu_tanh is g sigmoid(2z), z = sqrt(2/pi) (g + 0.044715 g^3).
-template <MojoActivation kActivation, bool kExact>
+template <Activation kActivation, bool kExact>
 __device__ __forceinline__ float Activate(float g, float alpha) {
-  if constexpr (kActivation == kMojoSilu) {
+  if constexpr (kActivation == Activation::kSilu) {
     return Over<kExact>(g, 1 + ExpOf<kExact>(-alpha * g));
-  } else if constexpr (kActivation == kMojoGelu) {
+  } else if constexpr (kActivation == Activation::kGelu) {
     const float x = fabsf(g) > 13.0f ? 13.0f : fabsf(g);
     const float z = x > 5.0f ? 5.0f : x;
     float t = 0x1.426f2ap-22f;
@@ -49,11 +48,11 @@ __device__ __forceinline__ float Activate(float g, float alpha) {
     t = fmaf(t, z, -0x1.26aed0p0f);
     const float exponent = fmaf(x * x, -0.5f * kLog2E, t * z);
     return fmaf(x * exp2f(exponent), -0.5f, g > 0 ? g : 0.0f);
-  } else if constexpr (kActivation == kMojoGeluTanh) {
+  } else if constexpr (kActivation == Activation::kGeluTanh) {
     // 2z times -log2(e).
     const float t = g * fmaf(g * g, -0x1.a5a7d0p-4f, -0x1.26aec2p1f);
     return Over<kExact>(g, 1 + exp2f(t));
-  } else if constexpr (kActivation == kMojoRelu) {
+  } else if constexpr (kActivation == Activation::kRelu) {
     return g < 0 ? 0.0f : g;
   } else {
     const float r = g < 0 ? 0.0f : g;
@@ -62,5 +61,3 @@ __device__ __forceinline__ float Activate(float g, float alpha) {
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_ACTIVATION_CUH_

@@ -1,13 +1,12 @@
 // The CUDA backends of the ops, and their shared parts.
-#ifndef MOJO_KERNELS_CUDA_BACKENDS_H_
-#define MOJO_KERNELS_CUDA_BACKENDS_H_
+#pragma once
 
-#include "attention/common/attention.h"
+#include <type_traits>
+
+#include "common/attributes.h"
 #include "common/device_memory.h"
 #include "common/kernel.h"
 #include "cuda/mojo_cuda.h"
-#include "moe/common/moe.h"
-#include "rotary/common/rotary_embedding.h"
 
 namespace mojo {
 
@@ -19,19 +18,7 @@ MOJO_CUDA_OPS(MOJO_DECLARE)
 constexpr char kCUDAProvider[] = "CUDAExecutionProvider";
 
 // ToMojoType translates the three types that the ops take.
-MojoType ToMojoType(ONNXTensorElementDataType type);
-
-// ToMojoActivation translates an activation.
-MojoActivation ToMojoActivation(Activation activation);
-
-// ToMojoPacking translates the layout of gate and up.
-MojoPacking ToMojoPacking(Packing packing);
-
-// SetRotary writes the layout of a rotation's tensors, and its attributes, into args.
-void SetRotary(const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, MojoRotaryArgs* args);
-
-// SetExperts writes the sizes of an experts call, and the activation between its two products, into args.
-void SetExperts(const MoEShape& shape, const GLUAttributes& gate, Packing packing, MojoMoEArgs* args);
+constexpr MojoType ToMojoType(ONNXTensorElementDataType type) { return ToElementType(type); }
 
 // ReadStream returns the run's stream, on which the node must launch.
 OrtStatus* ReadStream(const Api& api, OrtKernelContext* context, cudaStream_t* stream);
@@ -39,6 +26,54 @@ OrtStatus* ReadStream(const Api& api, OrtKernelContext* context, cudaStream_t* s
 // Launched turns a launch error into a status that names the op, or returns null on success.
 OrtStatus* Launched(const Api& api, const OpDef& def, cudaError_t error);
 
-}  // namespace mojo
+// ScratchOf is the place of the scratch memory in the arguments of a launch.
+template <class Args>
+void** ScratchOf(Args* args) {
+  return &args->scratch;
+}
+inline void** ScratchOf(MojoQMoEArgs* args) { return &args->moe.scratch; }
 
-#endif  // MOJO_KERNELS_CUDA_BACKENDS_H_
+// CUDAKernel is the state of one node: KernelOf has its functions. kLaunch launches the op's kernels; kScratch returns
+// the bytes of scratch memory that it needs. Kernel inherits CUDAKernel and has
+//
+//   OrtStatus* Fill(Call* call, Args* args) const;
+//
+// which makes the outputs, and writes the tensors, sizes and types of a node, whose inputs are read, into args. If Args
+// inherits the attributes of the op, they are there already. Compute launches nothing if all outputs are empty.
+template <class Kernel, class Call, class Args, auto kLaunch, auto kScratch = nullptr,
+          class Attributes = typename Call::Attributes>
+struct CUDAKernel {
+  static constexpr bool kHasScratch = !std::is_null_pointer_v<decltype(kScratch)>;
+
+  Attributes attributes{};
+  const TypeCombo* types = nullptr;
+  DeviceMemory memory;
+
+  // Input and Output are the types of an input and of an output.
+  MojoType Input(size_t index) const { return ToElementType(types->inputs[index]); }
+  MojoType Output(size_t index) const { return ToElementType(types->outputs[index]); }
+
+  OrtStatus* Init(const KernelInit& init) {
+    types = &init.types;
+    if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+    return kHasScratch ? memory.Find(init) : nullptr;
+  }
+
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
+    Call call(api, context, attributes);
+    Args args{};
+    if constexpr (std::is_base_of_v<Attributes, Args>) static_cast<Attributes&>(args) = attributes;
+    cudaStream_t stream;
+    if (OrtStatus* s = call.Read()) return s;
+    if (OrtStatus* s = static_cast<const Kernel*>(this)->Fill(&call, &args)) return s;
+    if (call.Empty()) return nullptr;
+    if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
+    Scratch scratch(memory);
+    if constexpr (kHasScratch) {
+      if (OrtStatus* s = scratch.Take(api, context, call.def(), kScratch(&args), ScratchOf(&args))) return s;
+    }
+    return Launched(api, call.def(), kLaunch(&args, stream));
+  }
+};
+
+}  // namespace mojo

@@ -1,7 +1,6 @@
 // Clusters of blocks, which store into each other's shared memory: compute capability 9.0 and later. On other devices
 // these functions do nothing, and no cluster is launched.
-#ifndef MOJO_KERNELS_CUDA_CLUSTER_CUH_
-#define MOJO_KERNELS_CUDA_CLUSTER_CUH_
+#pragma once
 
 #include "cuda/common.cuh"
 
@@ -75,5 +74,3 @@ __device__ __forceinline__ void StoreThere(uint32_t to, float2 v, uint32_t count
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_CLUSTER_CUH_

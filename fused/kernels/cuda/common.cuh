@@ -1,6 +1,5 @@
 // Shared parts of the CUDA kernels: element types, 16-byte vectors, sums over threads, launches.
-#ifndef MOJO_KERNELS_CUDA_COMMON_CUH_
-#define MOJO_KERNELS_CUDA_COMMON_CUH_
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -300,5 +299,3 @@ __device__ __forceinline__ float BlockSum(float v, float* shared) {
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_COMMON_CUH_

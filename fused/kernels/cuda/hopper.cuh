@@ -1,7 +1,6 @@
 // Features new in compute capability 9.0: mbarriers that copies signal, box copies of tensors, and the warpgroup
 // multiplication. Each function is one PTX instruction.
-#ifndef MOJO_KERNELS_CUDA_HOPPER_CUH_
-#define MOJO_KERNELS_CUDA_HOPPER_CUH_
+#pragma once
 
 #include <cuda.h>
 
@@ -300,5 +299,3 @@ __device__ __forceinline__ void Arrived(float (&d)[kColumns][4]) {
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_HOPPER_CUH_

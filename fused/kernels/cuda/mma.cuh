@@ -1,6 +1,5 @@
 // Shared parts of kernels on mma.sync: copies into shared memory, matrix loads from it, the warp multiplication.
-#ifndef MOJO_KERNELS_CUDA_MMA_CUH_
-#define MOJO_KERNELS_CUDA_MMA_CUH_
+#pragma once
 
 #include "cuda/common.cuh"
 
@@ -68,5 +67,3 @@ __device__ __forceinline__ void Multiply<Half>(float (&sum)[4], const uint32_t (
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_MMA_CUH_

@@ -4,79 +4,54 @@
  * waits for nothing and reads nothing back, so a call can be captured into a CUDA graph. Zero rows or
  * tokens launch nothing. All tensors are dense and row-major; pointers need only the alignment of their
  * element (16 bytes are faster). Grids follow from the arguments alone, and results repeat bit for bit.
+ * The arguments begin with the attributes of the op (common/types.h), if it has any that the kernel reads.
  */
-#ifndef MOJO_KERNELS_CUDA_MOJO_CUDA_H_
-#define MOJO_KERNELS_CUDA_MOJO_CUDA_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "attention/common/attention_tensors.h"
+#include "common/types.h"
 #include "linearattention/common/linear_tensors.h"
 #include "moe/cuda/moe_config.h"
+#include "rotary/common/rotary_layout.h"
 
 extern "C" {
 
-/* MojoType is the element type of a tensor, in the order of the CPU kernels' ElementType. */
-typedef enum { kMojoFloat32, kMojoFloat16, kMojoBFloat16 } MojoType;
+/* MojoType is the element type of a tensor. */
+typedef mojo::ElementType MojoType;
+constexpr MojoType kMojoFloat32 = mojo::kFloat32, kMojoFloat16 = mojo::kFloat16, kMojoBFloat16 = mojo::kBFloat16;
 
-/* MojoActivation is what a gate goes through; GLU has none of the ReLUs. */
-typedef enum {
-  kMojoSilu, /* g * sigmoid(alpha * g) */
-  kMojoGelu,
-  kMojoGeluTanh,
-  kMojoRelu,
-  kMojoReluSquared
-} MojoActivation;
-
-/* MojoPacking is where gate and up lie in the first product of a MoE. */
-typedef enum { kMojoHalves, kMojoInterleaved, kMojoNoGate } MojoPacking;
-
-/* MojoScore is what a router makes of logits. */
-typedef enum { kMojoSoftmax, kMojoSigmoid, kMojoSqrtSoftplus } MojoScore;
-
-/* The most leading dimensions of a tensor that broadcasts. */
-#define MOJO_MAX_DIMS 16
 /* The most tensors that one launch of RotaryEmbedding or NormRotary takes: q and k. */
 #define MOJO_MAX_TENSORS 2
 
 /* MojoRMSNormArgs is one RMSNorm or AddRMSNorm. The type of y is x_type, or scale_type with
  * scale_after_cast. y may be x, and sum may be x and y residual. */
-typedef struct {
-  const void* x;        /* [rows, width] */
-  const void* residual; /* AddRMSNorm: [rows, width] of x_type; RMSNorm: ignored */
-  const void* scale;    /* [width] */
-  void* y;              /* [rows, width] */
-  void* sum;            /* AddRMSNorm: [rows, width] of x_type, or null where nobody reads it; never y */
-  size_t rows;
-  size_t width;
-  float epsilon;
-  int scale_after_cast;
-  MojoType x_type;
-  MojoType scale_type;
-} MojoRMSNormArgs;
+struct MojoRMSNormArgs : mojo::RMSNormAttributes { /* axis is not read */
+  const void* x = nullptr;                         /* [rows, width] */
+  const void* residual = nullptr;                  /* AddRMSNorm: [rows, width] of x_type; RMSNorm: ignored */
+  const void* scale = nullptr;                     /* [width] */
+  void* y = nullptr;                               /* [rows, width] */
+  void* sum = nullptr; /* AddRMSNorm: [rows, width] of x_type, or null if nothing reads it; never y */
+  size_t rows = 0, width = 0;
+  MojoType x_type = kMojoFloat32, scale_type = kMojoFloat32;
+};
 
 cudaError_t MojoCudaRMSNorm(const MojoRMSNormArgs* args, cudaStream_t stream);
 cudaError_t MojoCudaAddRMSNorm(const MojoRMSNormArgs* args, cudaStream_t stream);
 
 /* MojoGatedRMSNormArgs is one GatedRMSNorm of rows of width elements, each a group. y, of the type of gate, may be x
  * where that has the same type, or gate. x of another type than gate is float32. */
-typedef struct {
-  const void* x;     /* [rows, width] of x_type */
-  const void* gate;  /* [rows, width] of gate_type */
-  const void* scale; /* [groups, width] of scale_type: gate_type or float32 */
-  void* y;           /* [rows, width] of gate_type */
-  size_t rows;
-  size_t width;
-  size_t groups;
-  int gate_first; /* the gate multiplies x; else the norm */
-  float epsilon;
-  int scale_after_cast; /* where all types are one */
-  MojoType x_type;
-  MojoType gate_type;
-  MojoType scale_type;
-} MojoGatedRMSNormArgs;
+struct MojoGatedRMSNormArgs : mojo::GatedRMSNormAttributes {
+  const void* x = nullptr;     /* [rows, width] of x_type */
+  const void* gate = nullptr;  /* [rows, width] of gate_type */
+  const void* scale = nullptr; /* [groups, width] of scale_type: gate_type or float32 */
+  void* y = nullptr;           /* [rows, width] of gate_type */
+  size_t rows = 0, width = 0;
+  MojoType x_type = kMojoFloat32, gate_type = kMojoFloat32, scale_type = kMojoFloat32;
+};
 
 cudaError_t MojoCudaGatedRMSNorm(const MojoGatedRMSNormArgs* args, cudaStream_t stream);
 
@@ -103,49 +78,38 @@ cudaError_t MojoCudaNormQuantize(const MojoNormQuantizeArgs* args, cudaStream_t 
 
 /* MojoAddLayerNormArgs is one AddLayerNorm. x_type is y_type or float32. sum may be x, and y residual where both have
  * one type. */
-typedef struct {
-  const void* x;        /* [rows, width] of x_type */
-  const void* residual; /* [rows, width] of x_type */
-  const void* x_bias;   /* [width] of x_type, or null */
-  const void* scale;    /* [width] of y_type */
-  const void* bias;     /* [width] of y_type */
-  void* y;              /* [rows, width] of y_type */
-  void* sum;            /* [rows, width] of x_type, or null where nobody reads it; never y */
-  size_t rows;
-  size_t width;
-  float epsilon;
-  MojoType x_type;
-  MojoType y_type;
-} MojoAddLayerNormArgs;
+struct MojoAddLayerNormArgs : mojo::AddLayerNormAttributes {
+  const void* x = nullptr;        /* [rows, width] of x_type */
+  const void* residual = nullptr; /* [rows, width] of x_type */
+  const void* x_bias = nullptr;   /* [width] of x_type, or null */
+  const void* scale = nullptr;    /* [width] of y_type */
+  const void* bias = nullptr;     /* [width] of y_type */
+  void* y = nullptr;              /* [rows, width] of y_type */
+  void* sum = nullptr;            /* [rows, width] of x_type, or null if nothing reads it; never y */
+  size_t rows = 0, width = 0;
+  MojoType x_type = kMojoFloat32, y_type = kMojoFloat32;
+};
 
 cudaError_t MojoCudaAddLayerNorm(const MojoAddLayerNormArgs* args, cudaStream_t stream);
 
 /* MojoGLUArgs is one GLU of count elements. y may be gate or up. */
-typedef struct {
-  const void* gate;
-  const void* up;
-  void* y;
-  size_t count;
-  MojoType type;
-  MojoActivation activation;
-  float alpha;
-  float limit; /* 0: none */
-  float up_offset;
-} MojoGLUArgs;
+struct MojoGLUArgs : mojo::GLUAttributes {
+  const void *gate = nullptr, *up = nullptr;
+  void* y = nullptr;
+  size_t count = 0;
+  MojoType type = kMojoFloat32;
+};
 
 cudaError_t MojoCudaGLU(const MojoGLUArgs* args, cudaStream_t stream);
 
 /* MojoBiasGELUArgs is one BiasGELU. y may be x. */
-typedef struct {
-  const void* x;    /* [rows, width] */
-  const void* bias; /* [width] */
-  void* y;          /* [rows, width] */
-  size_t rows;
-  size_t width;
-  MojoActivation activation; /* none of the ReLUs */
-  float alpha;
-  MojoType type;
-} MojoBiasGELUArgs;
+struct MojoBiasGELUArgs : mojo::BiasGELUAttributes {
+  const void* x = nullptr;    /* [rows, width] */
+  const void* bias = nullptr; /* [width] */
+  void* y = nullptr;          /* [rows, width] */
+  size_t rows = 0, width = 0;
+  MojoType type = kMojoFloat32;
+};
 
 cudaError_t MojoCudaBiasGELU(const MojoBiasGELUArgs* args, cudaStream_t stream);
 
@@ -177,28 +141,13 @@ typedef struct {
 
 cudaError_t MojoCudaCausalConv(const MojoCausalConvArgs* args, cudaStream_t stream);
 
-/* MojoRotaryArgs is one RotaryEmbedding. dims are the dimensions of x before the last, outermost first,
- * merged where that changes nothing (LayOutRotary of rotary/common/rotary_embedding.h makes them); cos and sin move by
- * their step, in elements, along each, by 0 where they broadcast. y may be x where interleaved equals
- * output_interleaved. */
-typedef struct {
-  const void* x;
-  const void* cos;
-  const void* sin;
-  void* y;
-  MojoType type;
-  int rank; /* of dims, 0 to MOJO_MAX_DIMS */
-  size_t dims[MOJO_MAX_DIMS];
-  size_t cos_step[MOJO_MAX_DIMS];
-  size_t sin_step[MOJO_MAX_DIMS];
-  size_t width;   /* last dimension of x */
-  size_t first;   /* the first channel that is rotated */
-  size_t rotated; /* how many are: even */
-  int cos_wide;   /* cos has an element for each rotated channel; else for each pair */
-  int sin_wide;
-  int interleaved;        /* pairs in x are beside each other; else in two halves */
-  int output_interleaved; /* the same for y */
-} MojoRotaryArgs;
+/* MojoRotaryArgs is one RotaryEmbedding. LayOutRotary of rotary/common/rotary_embedding.h makes the layout. y may be x
+ * if interleaved equals output_interleaved; the other attributes are not read. */
+struct MojoRotaryArgs : mojo::RotaryLayout, mojo::RotaryEmbeddingAttributes {
+  const void *x = nullptr, *cos = nullptr, *sin = nullptr;
+  void* y = nullptr;
+  MojoType type = kMojoFloat32;
+};
 
 /* MojoCudaRotaryEmbedding does count tensors (at most MOJO_MAX_TENSORS), in one launch where their forms
  * are alike: q and k of an attention. None may overlap another's y. */
@@ -208,72 +157,49 @@ cudaError_t MojoCudaRotaryEmbedding(const MojoRotaryArgs* args, int count, cudaS
  * each with the roundings of its op. The type of the norm's result is rotary.type (as of y, cos and sin);
  * where x_type is another one, it is float32 with scale_after_cast. rotary.y may be rotary.x where that is so for
  * RotaryEmbedding. */
-typedef struct {
+struct MojoNormRotaryArgs {
   MojoRotaryArgs rotary;
-  const void* scale; /* [width] */
-  float epsilon;
-  int scale_after_cast;
-  MojoType x_type;
-  MojoType scale_type;
-} MojoNormRotaryArgs;
+  const void* scale = nullptr; /* [width] */
+  float epsilon = 0;
+  bool scale_after_cast = false;
+  MojoType x_type = kMojoFloat32, scale_type = kMojoFloat32;
+};
 
 cudaError_t MojoCudaNormRotary(const MojoNormRotaryArgs* args, int count, cudaStream_t stream);
 
 /* MojoTopKRouterArgs is one TopKRouter. */
-typedef struct {
-  const void* logits; /* [rows, experts] */
-  const void* bias;   /* [experts], or null */
-  float* weights;     /* [rows, top_k] */
-  int64_t* ids;       /* [rows, top_k] */
-  void* scratch;      /* MojoTopKRouterScratch bytes, or null where those are 0 */
-  size_t rows;
-  size_t experts;
-  size_t top_k;
-  MojoType logits_type;
-  MojoType bias_type;
-  MojoScore score;
-  int top_k_first;
-  size_t groups;
-  size_t group_top_k;
-  int top2_sum; /* the score of a group; else its maximum */
-  float excluded_score;
-  int renormalize;
-  float epsilon;
-  float scale;
-} MojoTopKRouterArgs;
+struct MojoTopKRouterArgs : mojo::TopKRouterAttributes {
+  const void* logits = nullptr; /* [rows, experts] */
+  const void* bias = nullptr;   /* [experts], or null */
+  float* weights = nullptr;     /* [rows, top_k] */
+  int64_t* ids = nullptr;       /* [rows, top_k] */
+  void* scratch = nullptr;      /* MojoTopKRouterScratch bytes, or null where those are 0 */
+  size_t rows = 0, experts = 0;
+  MojoType logits_type = kMojoFloat32, bias_type = kMojoFloat32;
+};
 
 /* MojoTopKRouterScratch gives the bytes of device memory a call needs; it reads no pointer of args. */
 size_t MojoTopKRouterScratch(const MojoTopKRouterArgs* args);
 cudaError_t MojoCudaTopKRouter(const MojoTopKRouterArgs* args, cudaStream_t stream);
 
 /* MojoMoEArgs is one MoE. An id outside of 0..experts-1 adds nothing. */
-typedef struct {
-  const void* x;            /* [tokens, hidden] */
-  const void* weights;      /* [tokens, top_k] */
-  const int64_t* ids;       /* [tokens, top_k] */
-  const void* gate_up;      /* [experts, packed, hidden], or [experts, hidden, packed] with gate_up_in_out */
-  const void* down;         /* [experts, hidden, inner], or [experts, inner, hidden] with down_in_out */
-  const void* gate_up_bias; /* [experts, packed], or null */
-  const void* down_bias;    /* [experts, hidden], or null */
-  void* y;                  /* [tokens, hidden] */
-  void* scratch;            /* MojoMoEScratch bytes, aligned to 256 */
-  size_t tokens;
-  size_t top_k;
-  size_t experts;
-  size_t hidden;
-  size_t inner;          /* packed is 2 * inner, or inner with kMojoNoGate */
-  MojoType x_type;       /* of x and y */
-  MojoType weights_type; /* float32 or x_type */
-  MojoType expert_type;  /* of gate_up, down and the biases */
-  MojoPacking packing;
-  int gate_up_in_out;
-  int down_in_out;
-  MojoActivation activation;
-  float alpha;
-  float limit; /* 0: none */
-  float up_offset;
-  MojoMoEConfig config;
-} MojoMoEArgs;
+struct MojoMoEArgs : mojo::MoEAttributes {
+  const void* x = nullptr;            /* [tokens, hidden] */
+  const void* weights = nullptr;      /* [tokens, top_k] */
+  const int64_t* ids = nullptr;       /* [tokens, top_k] */
+  const void* gate_up = nullptr;      /* [experts, packed, hidden], or [experts, hidden, packed] with gate_up_in_out */
+  const void* down = nullptr;         /* [experts, hidden, inner], or [experts, inner, hidden] with down_in_out */
+  const void* gate_up_bias = nullptr; /* [experts, packed], or null */
+  const void* down_bias = nullptr;    /* [experts, hidden], or null */
+  void* y = nullptr;                  /* [tokens, hidden] */
+  void* scratch = nullptr;            /* MojoMoEScratch bytes, aligned to 256 */
+  size_t tokens = 0, top_k = 0, experts = 0, hidden = 0;
+  size_t inner = 0;                     /* packed is 2 * inner, or inner without a gate */
+  MojoType x_type = kMojoFloat32;       /* of x and y */
+  MojoType weights_type = kMojoFloat32; /* float32 or x_type */
+  MojoType expert_type = kMojoFloat32;  /* of gate_up, down and the biases */
+  MojoMoEConfig config = {};
+};
 
 /* MojoMoETakes reports whether the current device's kernels take a call as its config says. It follows no pointer. */
 int MojoMoETakes(const MojoMoEArgs* args);
@@ -282,72 +208,68 @@ int MojoMoETakes(const MojoMoEArgs* args);
 size_t MojoMoEScratch(const MojoMoEArgs* args);
 cudaError_t MojoCudaMoE(const MojoMoEArgs* args, cudaStream_t stream);
 
-/* MojoCode is what a code of quantized weights is, MojoScales what the factors of blocks are. */
-typedef enum { kMojoInt4, kMojoInt8, kMojoE2M1, kMojoE4M3 } MojoCode;
+/* MojoScales is the kind of the factors of blocks. */
 typedef enum {
   kMojoFloatScales,
   kMojoHalfScales,
   kMojoTwofoldScales,
   kMojoExponentScales,
-  kMojoPanelScales /* float32 of a panel's 128 columns, with kMojoE4M3 alone */
+  kMojoPanelScales /* float32 of a panel's 128 columns, only with Code::kE4m3 */
 } MojoScales;
 
-/* MojoCudaMultipliesE4M3 tells whether the current device multiplies weights of kMojoE4M3, which takes compute
+/* MojoCudaMultipliesE4M3 reports whether the current device multiplies weights of Code::kE4m3, which takes compute
  * capability 9.0, activations rounded to the same, and of experts a packing with gates (for Linear, any). */
-int MojoCudaMultipliesE4M3(MojoPacking packing);
-
-/* MojoRounding is what activations are rounded to before they are multiplied with quantized weights. */
-typedef enum { kMojoNotRounded, kMojoToInt16, kMojoToInt8, kMojoToE4M3 } MojoRounding;
+int MojoCudaMultipliesE4M3(mojo::Packing packing);
 
 /* MojoQuantizedWeights are weights [n, k] in panels of 16 rows, as docs/ops.md has them for Linear. The arrays are
  * aligned to 16 bytes. */
-typedef struct {
-  const void* codes;
-  const void* scale;
-  const void* minus;       /* or null */
-  const void* super_scale; /* with kMojoTwofoldScales */
-  const void* super_minus; /* there, with minus */
-  size_t n, k, block;
-  MojoCode code;
-  MojoScales scales;
-  int zero;
-} MojoQuantizedWeights;
+struct MojoQuantizedWeights {
+  const void* codes = nullptr;
+  const void* scale = nullptr;
+  const void* minus = nullptr;       /* or null */
+  const void* super_scale = nullptr; /* with kMojoTwofoldScales */
+  const void* super_minus = nullptr; /* there, with minus */
+  size_t n = 0, k = 0, block = 0;
+  mojo::Code code = mojo::Code::kInt4;
+  MojoScales scales = kMojoFloatScales;
+  int zero = 0;
+};
 
 /* MojoLinearArgs is one Linear. */
-typedef struct {
+struct MojoLinearArgs {
   MojoQuantizedWeights weights;
-  const void* x;    /* [rows, k] */
-  const void* bias; /* [n], or null */
-  void* y;          /* [rows, n] */
-  void* scratch;    /* MojoLinearScratch bytes, aligned to 256 */
-  size_t rows;
-  MojoType type; /* of x, bias and y */
-  MojoRounding rounding;
-} MojoLinearArgs;
+  const void* x = nullptr;    /* [rows, k] */
+  const void* bias = nullptr; /* [n], or null */
+  void* y = nullptr;          /* [rows, n] */
+  void* scratch = nullptr;    /* MojoLinearScratch bytes, aligned to 256 */
+  size_t rows = 0;
+  MojoType type = kMojoFloat32; /* of x, bias and y */
+  /* The type to which activations are rounded before the product. */
+  mojo::Activations rounding = mojo::Activations::kFloat;
+};
 
 /* MojoLinearScratch gives the bytes of device memory a call needs; it follows no pointer of args. */
 size_t MojoLinearScratch(const MojoLinearArgs* args);
 cudaError_t MojoCudaLinear(const MojoLinearArgs* args, cudaStream_t stream);
 
 /* MojoEmbeddingArgs is one Embedding. A number that is no row's gives NaN. */
-typedef struct {
+struct MojoEmbeddingArgs {
   MojoQuantizedWeights weights;
-  const int64_t* ids; /* [count] */
-  float* y;           /* [count, k] */
-  size_t count;
-} MojoEmbeddingArgs;
+  const int64_t* ids = nullptr; /* [count] */
+  float* y = nullptr;           /* [count, k] */
+  size_t count = 0;
+};
 
 cudaError_t MojoCudaEmbedding(const MojoEmbeddingArgs* args, cudaStream_t stream);
 
 /* MojoQMoEArgs is one QMoE: a MoE whose matrices are quantized. moe.gate_up, moe.down, their layouts and
  * moe.expert_type are not read, and the biases are float32; moe.hidden and moe.inner are multiples of 32, and there are
  * at most 4096 experts. Of the weights, n and k are those of one expert, and the experts follow each other. */
-typedef struct {
+struct MojoQMoEArgs {
   MojoMoEArgs moe;
-  MojoQuantizedWeights gate_up;
-  MojoQuantizedWeights down;
-  MojoRounding rounding;
-} MojoQMoEArgs;
+  MojoQuantizedWeights gate_up, down;
+  mojo::Activations rounding = mojo::Activations::kFloat; /* as in MojoLinearArgs */
+};
 
 /* MojoQMoETakes is MojoMoETakes of QMoE. */
 int MojoQMoETakes(const MojoQMoEArgs* args);
@@ -398,5 +320,3 @@ int MojoCudaCapability(void);
 void MojoCudaSetDependentLaunch(int on);
 
 }  // extern "C"
-
-#endif /* MOJO_KERNELS_CUDA_MOJO_CUDA_H_ */

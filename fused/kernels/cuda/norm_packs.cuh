@@ -1,6 +1,5 @@
 // Shared parts of the kernels that normalize packs: their parts of a mean, and the scale.
-#ifndef MOJO_KERNELS_CUDA_NORM_PACKS_CUH_
-#define MOJO_KERNELS_CUDA_NORM_PACKS_CUH_
+#pragma once
 
 #include "cuda/common.cuh"
 
@@ -32,5 +31,3 @@ struct ScaleOf {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_NORM_PACKS_CUH_

@@ -1,6 +1,5 @@
 // The maps by which Hopper's copies find a box of a tensor. The driver makes them on the host.
-#ifndef MOJO_KERNELS_CUDA_TENSOR_MAP_H_
-#define MOJO_KERNELS_CUDA_TENSOR_MAP_H_
+#pragma once
 
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -27,5 +26,3 @@ cudaError_t MakeTensorMap(CUtensorMap* map, const void* data, const Extent* exte
 cudaError_t MakePlainMap(CUtensorMap* map, const void* data, const Extent* extents, int dimensions);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_TENSOR_MAP_H_

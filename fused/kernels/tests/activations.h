@@ -1,6 +1,5 @@
 // The activations in double, without cancellation: the reference of tests in C++ and CUDA.
-#ifndef MOJO_KERNELS_TESTS_ACTIVATIONS_H_
-#define MOJO_KERNELS_TESTS_ACTIVATIONS_H_
+#pragma once
 
 #include <math.h>
 
@@ -16,5 +15,3 @@ inline double GeluTanh(double g) {
 }
 
 }  // namespace mojo_test
-
-#endif  // MOJO_KERNELS_TESTS_ACTIVATIONS_H_

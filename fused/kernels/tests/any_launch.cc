@@ -25,6 +25,6 @@ MOJO_ANY_SIZE(LinearAttention)
 extern "C" {
 __attribute__((weak)) int MojoMoETakes(const MojoMoEArgs*) { return 1; }
 __attribute__((weak)) int MojoQMoETakes(const MojoQMoEArgs*) { return 1; }
-__attribute__((weak)) int MojoCudaMultipliesE4M3(MojoPacking) { return 1; }
+__attribute__((weak)) int MojoCudaMultipliesE4M3(mojo::Packing) { return 1; }
 __attribute__((weak)) int MojoCudaCapability(void) { return 90; }
 }

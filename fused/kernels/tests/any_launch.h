@@ -1,6 +1,5 @@
 // A replacement for the CUDA kernels that a test does not define itself: see any_launch.cc.
-#ifndef MOJO_KERNELS_TESTS_ANY_LAUNCH_H_
-#define MOJO_KERNELS_TESTS_ANY_LAUNCH_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -10,5 +9,3 @@ namespace mojo_test {
 cudaError_t Launched(cudaStream_t stream);
 
 }  // namespace mojo_test
-
-#endif  // MOJO_KERNELS_TESTS_ANY_LAUNCH_H_

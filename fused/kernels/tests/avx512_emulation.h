@@ -1,8 +1,7 @@
 // AVX-512 in terms of AVX2 and plain C++, for tests on machines that lack it: only the intrinsics that the inner loops
 // use. CMake (MOJO_EMULATE_AVX512) includes this file ahead of table.cc and linear_table.cc. Names are looked up in the
 // namespace of the instruction set first, so that the loops find these instead of the compiler's.
-#ifndef MOJO_KERNELS_TESTS_AVX512_EMULATION_H_
-#define MOJO_KERNELS_TESTS_AVX512_EMULATION_H_
+#pragma once
 
 #include <immintrin.h>
 #include <stddef.h>
@@ -237,5 +236,3 @@ MOJO_EMULATED __m512i _mm512_dpwssd_epi32(__m512i sum, __m512i a, __m512i b) {
 
 // For arguments of an enumeration type, the compiler's function would be found as well.
 #define _mm512_shuffle_epi32 mojo::MOJO_ISA::_mm512_shuffle_epi32
-
-#endif  // MOJO_KERNELS_TESTS_AVX512_EMULATION_H_

@@ -162,7 +162,7 @@ void TestArguments(const OrtApi& api) {
   Check(Run({"GLU", {kF32, kF32}, {{3, 7}, {3, 7}}, kGate}, api).empty(), "GLU fails");
   const MojoGLUArgs& g = call.glu;
   Check(g.gate == &in[0] && g.up == &in[1] && g.y == &out[0] && g.count == 21 && g.type == kMojoFloat32 &&
-            g.activation == kMojoGeluTanh && g.alpha == 1 && g.limit == 2 && g.up_offset == 3,
+            g.activation == mojo::Activation::kGeluTanh && g.alpha == 1 && g.limit == 2 && g.up_offset == 3,
         "GLU's arguments");
   Check(Run({"RotaryEmbedding", {kF16, kF16, kF16}, {{2, 3, 5, 6}, {2, 1, 5, 4}, {5, 2}}, kRotate}, api).empty(),
         "RotaryEmbedding fails");
@@ -251,10 +251,10 @@ void TestQuantized(const OrtApi& api) {
         "Linear fails");
   const MojoLinearArgs& l = call.linear;
   Check(l.x == &in[0] && IsWeights(l.weights, 1, 2, 3, 4, 5) && l.bias == &in[6] && l.y == &out[0] && l.rows == 6 &&
-            l.scratch != nullptr && l.type == kMojoFloat16 && l.rounding == kMojoToInt8,
+            l.scratch != nullptr && l.type == kMojoFloat16 && l.rounding == mojo::Activations::kInt8,
         "Linear's arguments");
   Check(l.weights.n == 20 && l.weights.k == 512 && l.weights.block == 16 && l.weights.zero == 3 &&
-            l.weights.code == kMojoInt4 && l.weights.scales == kMojoTwofoldScales,
+            l.weights.code == mojo::Code::kInt4 && l.weights.scales == kMojoTwofoldScales,
         "Linear's weights");
   const OrtKernelInfo table = Node({{"zero", 0}, {"block", 32}, {"n", 20}, {"k", 64}}, {}, {{"code", "e2m1"}});
   Check(Run({"Embedding",
@@ -266,7 +266,7 @@ void TestQuantized(const OrtApi& api) {
         "Embedding fails");
   const MojoEmbeddingArgs& e = call.embedding;
   Check(static_cast<const void*>(e.ids) == &in[0] && IsWeights(e.weights, 1, 2, 0, 0, 0) &&
-            static_cast<void*>(e.y) == &out[0] && e.count == 6 && e.weights.code == kMojoE2M1 &&
+            static_cast<void*>(e.y) == &out[0] && e.count == 6 && e.weights.code == mojo::Code::kE2m1 &&
             e.weights.scales == kMojoExponentScales && out_shape[0] == Dims{3, 2, 64},
         "Embedding's arguments");
   const OrtKernelInfo experts = Node({{"gate_up_zero", 0},
@@ -296,11 +296,13 @@ void TestQuantized(const OrtApi& api) {
             m.moe.down_bias == &in[14] && m.moe.y == &out[0] && m.moe.scratch != nullptr,
         "QMoE's tensors");
   Check(m.moe.tokens == 10 && m.moe.top_k == 3 && m.moe.experts == 4 && m.moe.hidden == 64 && m.moe.inner == 32 &&
-            m.gate_up.n == 64 && m.gate_up.k == 64 && m.down.n == 64 && m.down.k == 32 && m.gate_up.code == kMojoE2M1 &&
-            m.down.code == kMojoInt8 && m.down.zero == 128 && m.down.scales == kMojoHalfScales,
+            m.gate_up.n == 64 && m.gate_up.k == 64 && m.down.n == 64 && m.down.k == 32 &&
+            m.gate_up.code == mojo::Code::kE2m1 && m.down.code == mojo::Code::kInt8 && m.down.zero == 128 &&
+            m.down.scales == kMojoHalfScales,
         "QMoE's sizes");
-  Check(m.moe.x_type == kMojoBFloat16 && m.moe.weights_type == kMojoFloat32 && m.moe.packing == kMojoInterleaved &&
-            m.moe.alpha == 1.5f && m.moe.limit == 7 && m.moe.up_offset == 1 && m.rounding == kMojoToInt16,
+  Check(m.moe.x_type == kMojoBFloat16 && m.moe.weights_type == kMojoFloat32 &&
+            m.moe.packing == mojo::Packing::kInterleaved && m.moe.gate.alpha == 1.5f && m.moe.gate.limit == 7 &&
+            m.moe.gate.up_offset == 1 && m.rounding == mojo::Activations::kInt16,
         "QMoE's attributes");
 }
 
@@ -343,7 +345,7 @@ void TestScratch(const OrtApi& api) {
     const MojoTopKRouterArgs& t = call.router;
     Check(t.logits == &in[0] && t.bias == (bytes == 0 ? nullptr : &in[1]) && static_cast<void*>(t.weights) == &out[0] &&
               static_cast<void*>(t.ids) == &out[1] && t.rows == 10 && t.experts == 16 && t.top_k == 3 &&
-              t.logits_type == kMojoBFloat16 && t.bias_type == kMojoFloat16 && t.score == kMojoSigmoid &&
+              t.logits_type == kMojoBFloat16 && t.bias_type == kMojoFloat16 && t.score == mojo::Score::kSigmoid &&
               !t.top_k_first && t.groups == 4 && t.group_top_k == 2 && t.top2_sum && t.excluded_score == 0 &&
               t.renormalize && t.epsilon == 0.25f && t.scale == 2.5f && (t.scratch != nullptr) == (bytes > 0),
           "TopKRouter's arguments");
@@ -354,8 +356,9 @@ void TestScratch(const OrtApi& api) {
               m.down == &in[4] && m.gate_up_bias == nullptr && m.down_bias == &in[6] && m.y == &out[0] &&
               m.tokens == 10 && m.top_k == 3 && m.experts == 4 && m.hidden == 8 && m.inner == 6 &&
               m.x_type == kMojoBFloat16 && m.weights_type == kMojoFloat32 && m.expert_type == kMojoFloat16 &&
-              m.packing == kMojoInterleaved && m.gate_up_in_out && !m.down_in_out && m.activation == kMojoSilu &&
-              m.alpha == 1.5f && m.limit == 7 && m.up_offset == 1 && (m.scratch != nullptr) == (bytes > 0),
+              m.packing == mojo::Packing::kInterleaved && m.gate_up_in_out && !m.down_in_out &&
+              m.gate.activation == mojo::Activation::kSilu && m.gate.alpha == 1.5f && m.gate.limit == 7 &&
+              m.gate.up_offset == 1 && (m.scratch != nullptr) == (bytes > 0),
           "MoE's arguments");
   }
   wants = size_t{1} << 40;

@@ -60,7 +60,7 @@ int MojoCudaCapability(void) { return 90; }
 size_t MojoAttentionScratch(const MojoAttentionArgs*) { return wants; }
 cudaError_t MojoCudaAttention(const MojoAttentionArgs* a, cudaStream_t s) { return Keep(&call.attention, a, s); }
 size_t MojoLinearScratch(const MojoLinearArgs*) { return wants; }
-int MojoCudaMultipliesE4M3(MojoPacking packing) { return packing != kMojoNoGate; }
+int MojoCudaMultipliesE4M3(mojo::Packing packing) { return packing != mojo::Packing::kNone; }
 cudaError_t MojoCudaLinear(const MojoLinearArgs* a, cudaStream_t s) { return Keep(&call.linear, a, s); }
 cudaError_t MojoCudaEmbedding(const MojoEmbeddingArgs* a, cudaStream_t s) { return Keep(&call.embedding, a, s); }
 size_t MojoQMoEScratch(const MojoQMoEArgs*) { return wants; }

@@ -1,6 +1,5 @@
 // Replacements for the CUDA kernels, which keep their arguments.
-#ifndef MOJO_KERNELS_TESTS_CUDA_CALLS_H_
-#define MOJO_KERNELS_TESTS_CUDA_CALLS_H_
+#pragma once
 
 #include "cuda/mojo_cuda.h"
 
@@ -30,5 +29,3 @@ extern cudaError_t gives;  // the result of the kernels
 extern size_t wants;       // the bytes of scratch memory that they ask for
 
 }  // namespace mojo_test
-
-#endif  // MOJO_KERNELS_TESTS_CUDA_CALLS_H_

@@ -1,6 +1,5 @@
 // The forms of each op that tests run: forms.cc is generated from the catalogue, read_forms.cc reads it.
-#ifndef MOJO_KERNELS_TESTS_FORMS_H_
-#define MOJO_KERNELS_TESTS_FORMS_H_
+#pragma once
 
 #include <vector>
 
@@ -40,5 +39,3 @@ int32_t PagedNumber(const std::vector<Dims>& inputs, size_t input, int64_t at);
 const OrtCustomOp* FindKernel(const mojo::OpDef& op, const mojo::TypeCombo& types, const char* provider);
 
 }  // namespace mojo_test
-
-#endif  // MOJO_KERNELS_TESTS_FORMS_H_

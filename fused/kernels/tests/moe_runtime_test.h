@@ -1,6 +1,5 @@
 // The part of the runtime test for MoE.
-#ifndef MOJO_KERNELS_TESTS_MOE_RUNTIME_TEST_H_
-#define MOJO_KERNELS_TESTS_MOE_RUNTIME_TEST_H_
+#pragma once
 
 #include <functional>
 #include <string>
@@ -16,5 +15,3 @@ using Checker = std::function<void(bool ok, const std::string& what, const std::
 void TestMoE(const OrtApi& api, const Checker& check);
 
 }  // namespace mojo_test
-
-#endif  // MOJO_KERNELS_TESTS_MOE_RUNTIME_TEST_H_

@@ -1,6 +1,5 @@
 // Helpers that the parts of the runtime test share.
-#ifndef MOJO_KERNELS_TESTS_RUNTIME_TEST_H_
-#define MOJO_KERNELS_TESTS_RUNTIME_TEST_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -54,5 +53,3 @@ void TestAttributes(const OrtApi& api);
 void TestEmpty(const OrtApi& api);
 
 }  // namespace mojo_test
-
-#endif  // MOJO_KERNELS_TESTS_RUNTIME_TEST_H_

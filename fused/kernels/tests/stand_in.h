@@ -3,8 +3,7 @@
 // The table of an older version ends early, as the real ones do, so a call that is not in it crashes. The stand-in
 // counts errors that the real one hides: leaked statuses and allocations made while a kernel runs. Its ParallelFor
 // starts threads, so the thread sanitizer sees the tasks. It believes any shape.
-#ifndef MOJO_KERNELS_TESTS_STAND_IN_H_
-#define MOJO_KERNELS_TESTS_STAND_IN_H_
+#pragma once
 
 #include <atomic>
 #include <map>
@@ -68,5 +67,3 @@ void SetInKernel(bool in);
 OrtApi StandIn();
 
 }  // namespace mojo_test
-
-#endif  // MOJO_KERNELS_TESTS_STAND_IN_H_

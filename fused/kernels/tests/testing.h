@@ -1,7 +1,6 @@
 // Helpers that the tests of the inner loops share: element types by the definition of IEEE 754, exact-size buffers (so
 // that the address sanitizer sees an element too far), and failure counting.
-#ifndef MOJO_KERNELS_TESTS_TESTING_H_
-#define MOJO_KERNELS_TESTS_TESTING_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -83,5 +82,3 @@ struct Test {
   static void name(const mojo::KernelTable& kernels)
 
 }  // namespace mojo_test
-
-#endif  // MOJO_KERNELS_TESTS_TESTING_H_

@@ -1,47 +1,25 @@
 // AddLayerNorm on CUDA.
-#include "common/attributes.h"
 #include "cuda/backends.h"
 
 namespace mojo {
 namespace {
 
 // LayerKernel is the state of one node.
-struct LayerKernel {
-  AddLayerNormAttributes attributes{};
-  MojoType x = kMojoFloat32, y = kMojoFloat32;
-
-  OrtStatus* Init(const KernelInit& init);
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+struct LayerKernel : CUDAKernel<LayerKernel, AddLayerNormCall, MojoAddLayerNormArgs, MojoCudaAddLayerNorm> {
+  OrtStatus* Fill(AddLayerNormCall* call, MojoAddLayerNormArgs* args) const {
+    args->x = call->data[kAddLayerNormX];
+    args->residual = call->data[kAddLayerNormResidual];
+    args->x_bias = call->data[kAddLayerNormXBias];
+    args->scale = call->data[kAddLayerNormScale];
+    args->bias = call->data[kAddLayerNormBias];
+    args->rows = call->sizes.A;
+    args->width = call->sizes.D;
+    args->x_type = Input(kAddLayerNormX);
+    args->y_type = Output(0);
+    if (OrtStatus* s = call->Make(0, &args->y)) return s;
+    return call->Make(1, &args->sum);
+  }
 };
-
-OrtStatus* LayerKernel::Init(const KernelInit& init) {
-  x = ToMojoType(init.types.inputs[0]);
-  y = ToMojoType(init.types.outputs[0]);
-  return ReadAttributes(init, &attributes);
-}
-
-OrtStatus* LayerKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  AddLayerNormCall call(api, context, attributes);
-  cudaStream_t stream;
-  void *to, *sum;
-  if (OrtStatus* s = call.Read()) return s;
-  if (OrtStatus* s = call.Make(0, &to)) return s;
-  if (OrtStatus* s = call.Make(1, &sum)) return s;
-  if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
-  const MojoAddLayerNormArgs args = {call.data[kAddLayerNormX],
-                                     call.data[kAddLayerNormResidual],
-                                     call.data[kAddLayerNormXBias],
-                                     call.data[kAddLayerNormScale],
-                                     call.data[kAddLayerNormBias],
-                                     to,
-                                     sum,
-                                     call.sizes.A,
-                                     call.sizes.D,
-                                     attributes.epsilon,
-                                     x,
-                                     y};
-  return Launched(api, kAddLayerNorm, MojoCudaAddLayerNorm(&args, stream));
-}
 
 }  // namespace
 

@@ -41,19 +41,20 @@ OrtStatus* ReadAttributes(const KernelInit& init, EmbeddingForm* out) {
   return FindQuantized(init, PlaceFrom(kEmbeddingCodes), a, &out->matrix);
 }
 
-OrtStatus* GetQuantized(const Api& api, const CallBase& call, const OpDef& def, const QuantizedPlace& place,
-                        const QuantizedAttributes& attributes, QuantizedTensors* out) {
+OrtStatus* GetQuantized(const CallBase& call, const QuantizedPlace& place, const QuantizedAttributes& attributes,
+                        QuantizedTensors* out) {
+  const char* const op = call.def().name;
   const auto at = [&](size_t i) { return call.data[place.inputs[i]]; };
   *out = {at(0), at(1), at(2), at(3), at(4)};
   const bool twofold = attributes.scale == kI8;
   if (twofold != (out->super_scale != nullptr)) {
-    return Errorf(api, "mojo.%s: super_scale is given with scales of int8, and with no others", def.name);
+    return Errorf(call.api(), "mojo.%s: super_scale is given with scales of int8, and with no others", op);
   }
   if ((attributes.scale == kU8 || attributes.code == Code::kE4m3) && out->minus != nullptr) {
-    return Errorf(api, "mojo.%s: minus is given with codes of floating point, which have none", def.name);
+    return Errorf(call.api(), "mojo.%s: minus is given with codes of floating point, which have none", op);
   }
   if ((twofold && out->minus != nullptr) != (out->super_minus != nullptr)) {
-    return Errorf(api, "mojo.%s: super_minus is given if and only if minus and super_scale are", def.name);
+    return Errorf(call.api(), "mojo.%s: super_minus is given if and only if minus and super_scale are", op);
   }
   return nullptr;
 }

@@ -1,6 +1,5 @@
 // Attributes and weights of Linear, Embedding and QMoE.
-#ifndef MOJO_KERNELS_COMMON_QUANTIZED_H_
-#define MOJO_KERNELS_COMMON_QUANTIZED_H_
+#pragma once
 
 #include "common/attributes.h"
 #include "common/schema.h"
@@ -46,9 +45,7 @@ struct QuantizedTensors {
 };
 
 // GetQuantized returns the weights of a running node, and checks which are given.
-OrtStatus* GetQuantized(const Api& api, const CallBase& call, const OpDef& def, const QuantizedPlace& place,
-                        const QuantizedAttributes& attributes, QuantizedTensors* out);
+OrtStatus* GetQuantized(const CallBase& call, const QuantizedPlace& place, const QuantizedAttributes& attributes,
+                        QuantizedTensors* out);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_QUANTIZED_H_

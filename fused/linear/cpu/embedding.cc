@@ -33,9 +33,7 @@ OrtStatus* EmbeddingKernel::Compute(const Api& api, OrtKernelContext* context) c
   QuantizedTensors tensors{};
   float* to;
   if (OrtStatus* s = call.Read()) return s;
-  if (OrtStatus* s = GetQuantized(api, call, kEmbedding, PlaceFrom(kEmbeddingCodes), attributes.matrix, &tensors)) {
-    return s;
-  }
+  if (OrtStatus* s = GetQuantized(call, PlaceFrom(kEmbeddingCodes), attributes.matrix, &tensors)) return s;
   if (OrtStatus* s = call.Make(0, &to)) return s;
   const Work work{ToWeights(attributes.matrix, tensors), call.Get<int64_t>(kEmbeddingIds), to};
   const int64_t n = attributes.n;

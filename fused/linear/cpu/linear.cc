@@ -62,7 +62,7 @@ OrtStatus* LinearKernel::Compute(const Api& api, OrtKernelContext* context) cons
   Go go{};
   MultiplyArgs& m = go.multiply;
   if (OrtStatus* s = call.Read()) return s;
-  if (OrtStatus* s = GetQuantized(api, call, kLinear, PlaceFrom(kLinearCodes), attributes.matrix, &tensors)) return s;
+  if (OrtStatus* s = GetQuantized(call, PlaceFrom(kLinearCodes), attributes.matrix, &tensors)) return s;
   if (OrtStatus* s = call.Make(0, &m.y)) return s;
   if (call.sizes.A == 0) return nullptr;
   const void *const x = call.data[kLinearX], *const bias = call.data[kLinearBias];

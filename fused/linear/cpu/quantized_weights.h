@@ -1,6 +1,5 @@
 // Weights of Linear and Embedding as the inner loops take them.
-#ifndef MOJO_KERNELS_CPU_QUANTIZED_WEIGHTS_H_
-#define MOJO_KERNELS_CPU_QUANTIZED_WEIGHTS_H_
+#pragma once
 
 #include "cpu/simd/quantized.h"
 #include "linear/common/quantized.h"
@@ -17,5 +16,3 @@ QuantizedWeights ToWeights(const QuantizedAttributes& attributes, const Quantize
 QuantizedWeights PanelsOf(const QuantizedWeights& weights, size_t first, size_t count);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_QUANTIZED_WEIGHTS_H_

@@ -5,32 +5,17 @@ namespace mojo {
 namespace {
 
 // EmbeddingKernel is the state of one node.
-struct EmbeddingKernel {
-  EmbeddingForm attributes{};
-
-  OrtStatus* Init(const KernelInit& init) { return ReadAttributes(init, &attributes); }
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
-};
-
-// This does not check the ids as the CPU backend does: they are on the device, and waiting for them would stop the
-// stream. An invalid id yields a row of NaN.
-OrtStatus* EmbeddingKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  EmbeddingCall call(api, context, attributes);
-  QuantizedTensors tensors{};
-  MojoEmbeddingArgs args{};
-  cudaStream_t stream;
-  if (OrtStatus* s = call.Read()) return s;
-  if (OrtStatus* s = GetQuantized(api, call, kEmbedding, PlaceFrom(kEmbeddingCodes), attributes.matrix, &tensors)) {
-    return s;
+struct EmbeddingKernel
+    : CUDAKernel<EmbeddingKernel, EmbeddingCall, MojoEmbeddingArgs, MojoCudaEmbedding, nullptr, EmbeddingForm> {
+  // This does not check the ids as the CPU backend does: they are on the device, and waiting for them would stop the
+  // stream. An invalid id yields a row of NaN.
+  OrtStatus* Fill(EmbeddingCall* call, MojoEmbeddingArgs* args) const {
+    args->ids = call->Get<int64_t>(kEmbeddingIds);
+    args->count = call->sizes.A;
+    if (OrtStatus* s = GetWeights(*call, PlaceFrom(kEmbeddingCodes), attributes.matrix, &args->weights)) return s;
+    return call->Make(0, &args->y);
   }
-  if (OrtStatus* s = call.Make(0, &args.y)) return s;
-  if (OrtStatus* s = ReadStream(api, context, &stream)) return s;
-  args.count = call.sizes.A;
-  if (args.count == 0) return nullptr;
-  SetWeights(attributes.matrix, tensors, &args.weights);
-  args.ids = call.Get<int64_t>(kEmbeddingIds);
-  return Launched(api, kEmbedding, MojoCudaEmbedding(&args, stream));
-}
+};
 
 }  // namespace
 

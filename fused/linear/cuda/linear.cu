@@ -24,7 +24,7 @@ size_t MojoLinearScratch(const MojoLinearArgs* args) {
   mojo::QuantizedProduct p = ToProduct(*args);
   p.x = nullptr;
   if (mojo::HopperTakes(p)) mojo::DivideOperands(p, &hopper);
-  if (p.weights.code != kMojoE4M3) mojo::DividePrepared(p, false, &room);
+  if (p.weights.code != mojo::Code::kE4m3) mojo::DividePrepared(p, false, &room);
   return room.used > hopper.used ? room.used : hopper.used;
 }
 
@@ -40,7 +40,7 @@ cudaError_t MojoCudaLinear(const MojoLinearArgs* args, cudaStream_t stream) {
     if (cudaError_t e = mojo::PrepareOperands(p, x, false, stream)) return e;
     return mojo::QuantizedHopper(p, config, x, {}, stream);
   }
-  if (p.weights.code == kMojoE4M3) return cudaErrorNotSupported;
+  if (p.weights.code == mojo::Code::kE4m3) return cudaErrorNotSupported;
   if (config.way == mojo::kQuantizedRows) return mojo::QuantizedRows(p, config.tokens, stream);
   return mojo::QuantizedTiles(p, mojo::DividePrepared(p, mojo::Aligned(p.x, 16), &room), stream);
 }
@@ -49,7 +49,7 @@ namespace mojo {
 namespace {
 
 // DecodeRow: each column by a thread, with the roundings of the definition. Registers: 32.
-template <MojoCode kCode>
+template <Code kCode>
 __global__ __launch_bounds__(128) void DecodeRow(const __grid_constant__ MojoEmbeddingArgs a,
                                                  const __grid_constant__ QuantizedForm f) {
   WaitForPrevious();
@@ -79,15 +79,15 @@ __global__ __launch_bounds__(128) void DecodeRow(const __grid_constant__ MojoEmb
     const uint8_t* const codes =
         reinterpret_cast<const uint8_t*>(f.codes) + (panel * f.units + block) * f.bytes + row * 4 + c % 4;
     float value;
-    if constexpr (kCode == kMojoE4M3) {
+    if constexpr (kCode == Code::kE4m3) {
       __nv_fp8_e4m3 number;
       number.__x = codes[c / 4 * 64];
       value = static_cast<float>(number);
-    } else if constexpr (kCode == kMojoInt8) {
+    } else if constexpr (kCode == Code::kInt8) {
       value = static_cast<float>(codes[c / 4 * 64]) - static_cast<float>(a.weights.zero);
     } else {
       const uint32_t byte = codes[c % 16 / 4 * 64], code = c < 16 ? byte & 15 : byte >> 4;
-      if constexpr (kCode == kMojoInt4) {
+      if constexpr (kCode == Code::kInt4) {
         value = static_cast<float>(code) - static_cast<float>(a.weights.zero);
       } else {
         value = NumberOfE2M1(code);
@@ -108,9 +108,9 @@ cudaError_t MojoCudaEmbedding(const MojoEmbeddingArgs* args, cudaStream_t stream
   const auto grid = static_cast<unsigned>(a.count);
   using namespace mojo;
   switch (a.weights.code) {
-    case kMojoInt4: return Launch(DecodeRow<kMojoInt4>, grid, 128, 0, stream, a, ToForm(a.weights));
-    case kMojoInt8: return Launch(DecodeRow<kMojoInt8>, grid, 128, 0, stream, a, ToForm(a.weights));
-    case kMojoE4M3: return Launch(DecodeRow<kMojoE4M3>, grid, 128, 0, stream, a, ToForm(a.weights));
-    default: return Launch(DecodeRow<kMojoE2M1>, grid, 128, 0, stream, a, ToForm(a.weights));
+    case mojo::Code::kInt4: return Launch(DecodeRow<mojo::Code::kInt4>, grid, 128, 0, stream, a, ToForm(a.weights));
+    case mojo::Code::kInt8: return Launch(DecodeRow<mojo::Code::kInt8>, grid, 128, 0, stream, a, ToForm(a.weights));
+    case mojo::Code::kE4m3: return Launch(DecodeRow<mojo::Code::kE4m3>, grid, 128, 0, stream, a, ToForm(a.weights));
+    default: return Launch(DecodeRow<mojo::Code::kE2m1>, grid, 128, 0, stream, a, ToForm(a.weights));
   }
 }

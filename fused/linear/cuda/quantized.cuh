@@ -10,8 +10,7 @@
 // Operands are the codes minus their middle, which bfloat16 holds exactly. Activations that bfloat16 cannot hold are
 // split into a sum of up to three parts. So products are exact. The products of a block are summed before they are
 // multiplied by its factor, in float32 as the definition has it.
-#ifndef MOJO_KERNELS_CUDA_QUANTIZED_CUH_
-#define MOJO_KERNELS_CUDA_QUANTIZED_CUH_
+#pragma once
 
 #include <cuda_fp8.h>
 
@@ -42,11 +41,11 @@ __device__ __forceinline__ __nv_bfloat162 TimesPlus(__nv_bfloat162 a, __nv_bfloa
 // Codes<kCode>::Widen makes operands from a lane's codes of one row: out[0] and out[1] of the first four columns,
 // out[2] and out[3] of the columns 16 further. With 8-bit codes, high has the latter; else they are the high halves of
 // low.
-template <MojoCode kCode>
+template <Code kCode>
 struct Codes;
 
 template <>
-struct Codes<kMojoInt4> {
+struct Codes<Code::kInt4> {
   static constexpr int kBytes = 256;  // of a block
   static constexpr int kMiddle = 8;
 
@@ -65,7 +64,7 @@ struct Codes<kMojoInt4> {
 };
 
 template <>
-struct Codes<kMojoInt8> {
+struct Codes<Code::kInt8> {
   static constexpr int kBytes = 512;
   static constexpr int kMiddle = 128;
 
@@ -85,7 +84,7 @@ struct Codes<kMojoInt8> {
 };
 
 template <>
-struct Codes<kMojoE2M1> {
+struct Codes<Code::kE2m1> {
   static constexpr int kBytes = 256;
   static constexpr int kMiddle = 0;
 
@@ -103,10 +102,10 @@ struct Codes<kMojoE2M1> {
 };
 
 // Middle is the code that operands have as 0.
-inline int Middle(MojoCode code) {
-  return code == kMojoInt4   ? Codes<kMojoInt4>::kMiddle
-         : code == kMojoInt8 ? Codes<kMojoInt8>::kMiddle
-                             : Codes<kMojoE2M1>::kMiddle;
+inline int Middle(Code code) {
+  return code == Code::kInt4   ? Codes<Code::kInt4>::kMiddle
+         : code == Code::kInt8 ? Codes<Code::kInt8>::kMiddle
+                               : Codes<Code::kE2m1>::kMiddle;
 }
 
 // OfExponent is 2^(e - 127), NaN for 255.
@@ -192,17 +191,19 @@ __device__ __forceinline__ uint32_t TwoParts(float a, float b) {
 }
 
 // Parts is how many parts activations have.
-__host__ __device__ __forceinline__ int Parts(MojoType type, MojoRounding rounding) {
-  if (rounding != kMojoNotRounded) return rounding == kMojoToInt16 ? 2 : 1;
+__host__ __device__ __forceinline__ int Parts(MojoType type, Activations rounding) {
+  if (rounding != Activations::kFloat) return rounding == Activations::kInt16 ? 2 : 1;
   return type == kMojoFloat32 ? 3 : type == kMojoFloat16 ? 2 : 1;
 }
 
 // Limit is the greatest integer that activations are rounded to.
-__device__ __forceinline__ float Limit(MojoRounding rounding) { return rounding == kMojoToInt16 ? 32767.0f : 127.0f; }
+__device__ __forceinline__ float Limit(Activations rounding) {
+  return rounding == Activations::kInt16 ? 32767.0f : 127.0f;
+}
 
 // RoundBlock rounds numbers of a block whose greatest magnitude is given to integers, and returns their step.
 template <int kCount>
-__device__ __forceinline__ float RoundBlock(float greatest, MojoRounding rounding, float (&v)[kCount]) {
+__device__ __forceinline__ float RoundBlock(float greatest, Activations rounding, float (&v)[kCount]) {
   const float limit = Limit(rounding), factor = greatest < 0x1p-100f ? 0 : limit / greatest;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) v[i] = rintf(v[i] * factor);
@@ -219,7 +220,7 @@ __device__ __forceinline__ uint16_t EightBits(float a, float b) {
 // QuantizedForm is the kernels' layout of weights, and the properties of activations that they need.
 struct QuantizedForm {
   const char *codes, *scale, *minus, *super_scale, *super_minus;
-  MojoCode code;
+  Code code;
   MojoScales scales;
   int bytes;    // of a block's codes
   int units;    // blocks of 32 columns
@@ -253,7 +254,7 @@ inline QuantizedForm ToForm(const MojoQuantizedWeights& w) {
   f.super_minus = static_cast<const char*>(w.super_minus);
   f.code = w.code;
   f.scales = w.scales;
-  f.bytes = w.code == kMojoInt8 || w.code == kMojoE4M3 ? Codes<kMojoInt8>::kBytes : Codes<kMojoInt4>::kBytes;
+  f.bytes = w.code == Code::kInt8 || w.code == Code::kE4m3 ? Codes<Code::kInt8>::kBytes : Codes<Code::kInt4>::kBytes;
   f.units = static_cast<int>(w.k / kBlockColumns);
   f.fine = w.block == 16;
   f.shift = static_cast<float>(Middle(w.code) - w.zero);
@@ -319,7 +320,7 @@ struct Reader {
     const int n = threadIdx.x, factors = 4 * FactorBytes(f.scales) << f.fine;
     const char* const from = codes + static_cast<size_t>(block) * f.bytes;
     Copy(SharedAddress(stage + n * 16), from, true);
-    if (f.code == kMojoInt8) Copy(SharedAddress(stage + (blockDim.x + n) * 16), from + 256, true);
+    if (f.code == Code::kInt8) Copy(SharedAddress(stage + (blockDim.x + n) * 16), from + 256, true);
     CopyFactors(f, stage + slot.scale + n * factors, f.scale + scale + static_cast<size_t>(block) * step);
     if (f.minus != nullptr)
       CopyFactors(f, stage + slot.minus + n * factors, f.minus + scale + static_cast<size_t>(block) * step);
@@ -338,7 +339,7 @@ struct Unit {
   float factor[4];                 // of four rows
   float offset[4];                 // multiplies sums of activations
 
-  template <MojoCode kCode>
+  template <Code kCode>
   __device__ __forceinline__ void Widen(const uint4& first, const uint4& last) {
     const uint32_t a[4] = {first.x, first.y, first.z, first.w}, b[4] = {last.x, last.y, last.z, last.w};
 #pragma unroll
@@ -356,12 +357,12 @@ struct Unit {
   __device__ __forceinline__ void LoadCodes(const QuantizedForm& f, const char* stage) {
     const int n = threadIdx.x;
     const uint4 codes = *reinterpret_cast<const uint4*>(stage + n * 16);
-    if (f.code == kMojoE2M1) {
-      Widen<kMojoE2M1>(codes, codes);
-    } else if (f.code == kMojoInt4) {
-      Widen<kMojoInt4>(codes, codes);
+    if (f.code == Code::kE2m1) {
+      Widen<Code::kE2m1>(codes, codes);
+    } else if (f.code == Code::kInt4) {
+      Widen<Code::kInt4>(codes, codes);
     } else {
-      Widen<kMojoInt8>(codes, *reinterpret_cast<const uint4*>(stage + (blockDim.x + n) * 16));
+      Widen<Code::kInt8>(codes, *reinterpret_cast<const uint4*>(stage + (blockDim.x + n) * 16));
     }
   }
 
@@ -409,5 +410,3 @@ struct Unit {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_QUANTIZED_CUH_

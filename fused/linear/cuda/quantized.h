@@ -1,22 +1,20 @@
 // Quantized weights: converts the runtime's data to kernel arguments.
-#ifndef MOJO_KERNELS_CUDA_QUANTIZED_H_
-#define MOJO_KERNELS_CUDA_QUANTIZED_H_
+#pragma once
 
 #include "cuda/backends.h"
 #include "linear/common/quantized.h"
 
 namespace mojo {
 
-// SetWeights combines tensors already checked against their attributes.
-void SetWeights(const QuantizedAttributes& attributes, const QuantizedTensors& tensors, MojoQuantizedWeights* weights);
+// ToMojoWeights combines tensors already checked against their attributes.
+MojoQuantizedWeights ToMojoWeights(const QuantizedAttributes& attributes, const QuantizedTensors& tensors);
+
+// GetWeights is GetQuantized and ToMojoWeights.
+OrtStatus* GetWeights(const CallBase& call, const QuantizedPlace& place, const QuantizedAttributes& attributes,
+                      MojoQuantizedWeights* weights);
 
 // CheckCode returns an error for a code that the kernels cannot multiply by such activations; packing is the experts'.
 OrtStatus* CheckCode(const Api& api, const OpDef& def, Code code, Activations activations,
-                     MojoPacking packing = kMojoHalves);
-
-// ToMojoRounding translates the type that activations are rounded to.
-MojoRounding ToMojoRounding(Activations activations);
+                     Packing packing = Packing::kHalves);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_QUANTIZED_H_

@@ -11,7 +11,7 @@ constexpr size_t kFewChoices = 8;               // of an expert, on average
 // HopperTile is the tile of QuantizedHopper for matrices with this average number of activation rows. Wide tiles avoid
 // reading weights twice, if there are still enough places to fill the device.
 int HopperTile(const QuantizedProduct& p, size_t average) {
-  if (p.weights.code != kMojoE4M3) return average <= 8 ? 16 : average <= 16 ? 32 : 128;
+  if (p.weights.code != Code::kE4m3) return average <= 8 ? 16 : average <= 16 ? 32 : 128;
   const size_t places = DivideUp(p.rows, 128) * DivideUp(p.weights.n, 256);
   const bool wide =
       p.kind == kQuantizedLinear ? places >= static_cast<size_t>(TheDevice().multiprocessors) : average >= 64;

@@ -225,7 +225,7 @@ __device__ __forceinline__ float Total(const float* sums, int row, int token) {
 }
 __device__ __forceinline__ void StoreActivated(const QuantizedProduct& p, const Taken<kQuantizedGateUp>& taken,
                                                const float* sums) {
-  const bool gated = p.moe.packing != kMojoNoGate, turns = p.moe.packing == kMojoInterleaved;
+  const bool gated = p.moe.packing != Packing::kNone, turns = p.moe.packing == Packing::kInterleaved;
   const int bits = gated ? 4 : 5;  // of the pairs of a token
 #pragma unroll 1
   for (int at = threadIdx.x; at < taken.count << bits; at += blockDim.x) {
@@ -333,11 +333,11 @@ cudaError_t Run(DirectCall a, unsigned pairs, cudaStream_t stream) {
 bool DirectTakes(const QuantizedProduct& p) {
   if (p.kind == kQuantizedLinear ? p.rows > kFewTokens : p.moe.tokens * p.moe.top_k > kMostChoices) return false;
   if (p.weights.n == 0 || p.weights.k == 0 || !Aligned(p.x, 16)) return false;
-  if (p.weights.code == kMojoE4M3) {
+  if (p.weights.code == Code::kE4m3) {
     return HopperTakes(p) && p.type == (p.kind == kQuantizedOutputs ? kMojoFloat32 : kMojoBFloat16);
   }
-  return p.weights.code == kMojoE2M1 && p.weights.scales == kMojoExponentScales && p.rounding == kMojoNotRounded &&
-         p.type == kMojoBFloat16;
+  return p.weights.code == Code::kE2m1 && p.weights.scales == kMojoExponentScales &&
+         p.rounding == Activations::kFloat && p.type == kMojoBFloat16;
 }
 
 cudaError_t QuantizedDirect(const QuantizedProduct& p, cudaStream_t stream) {
@@ -345,9 +345,9 @@ cudaError_t QuantizedDirect(const QuantizedProduct& p, cudaStream_t stream) {
   a.p = p;
   a.units = static_cast<int>(p.weights.k / kBlockColumns);
   a.panels = static_cast<int>(DivideUp(p.weights.n, kPanelRows));
-  a.halves = p.kind == kQuantizedGateUp && p.moe.packing == kMojoHalves;
+  a.halves = p.kind == kQuantizedGateUp && p.moe.packing == Packing::kHalves;
   const auto pairs = static_cast<unsigned>(a.halves ? a.panels / 2 : DivideUp(a.panels, 2));
-  const bool eights = p.weights.code == kMojoE4M3;
+  const bool eights = p.weights.code == Code::kE4m3;
   switch (p.kind) {
     case kQuantizedGateUp:
       return (eights ? Run<true, BFloat, kQuantizedGateUp> : Run<false, BFloat, kQuantizedGateUp>)(a, pairs, stream);

@@ -8,8 +8,7 @@
 // Blocks take places as they finish them, so that tiles of the same rows begin at about the same time and read them
 // from L2. If there are too few places for the device, the blocks of a cluster share the columns of a single place
 // instead.
-#ifndef MOJO_KERNELS_CUDA_QUANTIZED_LOAD_CUH_
-#define MOJO_KERNELS_CUDA_QUANTIZED_LOAD_CUH_
+#pragma once
 
 #include "cuda/cluster.cuh"
 #include "linear/cuda/quantized_product.cuh"
@@ -271,5 +270,3 @@ __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_QUANTIZED_LOAD_CUH_

@@ -5,8 +5,7 @@
 // in the first, and 4t + 2 and 4t + 3 in the second (t = g % 4). e4m3 codes are operands as stored. e2m1 codes are
 // widened to bfloat16, which holds them times their block's power of two exactly, so that sums of all columns stay in
 // wgmma's registers. Sums of 128 columns of e4m3 are multiplied with their two scales in float32.
-#ifndef MOJO_KERNELS_CUDA_QUANTIZED_MULTIPLY_CUH_
-#define MOJO_KERNELS_CUDA_QUANTIZED_MULTIPLY_CUH_
+#pragma once
 
 #include "linear/cuda/quantized_load.cuh"
 
@@ -358,5 +357,3 @@ __device__ __forceinline__ void AddUp(int split, int count, char* memory, Sums<k
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_QUANTIZED_MULTIPLY_CUH_

@@ -65,7 +65,7 @@ struct QuantizedPlace {
 // PanelOf is the panel of pair number n that this lane reads: of the pair's first 16 rows or of its last. In halves,
 // these are gates and those their ups.
 __device__ __forceinline__ size_t PanelOf(const QuantizedProduct& p, const Form& f, int expert, size_t n) {
-  const bool halves = p.kind == kQuantizedGateUp && p.moe.packing == kMojoHalves, last = threadIdx.x % 32 >= 16;
+  const bool halves = p.kind == kQuantizedGateUp && p.moe.packing == Packing::kHalves, last = threadIdx.x % 32 >= 16;
   const size_t panel = halves ? n + (last ? f.panels / 2 : 0) : 2 * n + last;
   return expert * f.panels + (panel < f.panels ? panel : f.panels - 1);
 }
@@ -76,7 +76,7 @@ __device__ __forceinline__ void StorePair(const QuantizedProduct& p, const Quant
                                           const float* out, int first, int step) {
   const size_t n = p.weights.n;
   if (p.kind == kQuantizedGateUp) {
-    const bool gated = p.moe.packing != kMojoNoGate, turns = p.moe.packing == kMojoInterleaved;
+    const bool gated = p.moe.packing != Packing::kNone, turns = p.moe.packing == Packing::kInterleaved;
     const int width = gated ? kPanelRows : kPairRows;
     for (int at = first; at < width * place.count; at += step) {
       const int i = at % width, token = at / width;
@@ -151,7 +151,7 @@ __global__ __launch_bounds__(256) void PrepareRows(const __grid_constant__ Quant
     if (is && fine && at % 4 == 0) to.sums[(2 * block + at % 8 / 4) * to.stride + row] = half;
     if (is && !fine && at % 8 == 0) to.sums[block * to.stride + row] = half + other;
   }
-  if (p.rounding != kMojoNotRounded) {
+  if (p.rounding != Activations::kFloat) {
     float greatest = fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])));
 #pragma unroll
     for (int i = 1; i < 8; i *= 2) greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, i));
@@ -191,7 +191,7 @@ __global__ __launch_bounds__(32 * kTileWarps,
   const RowsCall& call = all.call;
   const QuantizedForm& f = call.form;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  const bool rounded = !kPlain && call.rounding != kMojoNotRounded;
+  const bool rounded = !kPlain && call.rounding != Activations::kFloat;
   const bool summed = !kPlain && f.summed, fine = !kPlain && f.fine;
   const int most = kPlain ? 1 : call.parts;
   const size_t pair = static_cast<size_t>(blockIdx.y) * warps + warp;
@@ -288,7 +288,7 @@ __global__ __launch_bounds__(32 * kTileWarps,
 // Pairs is the number of panel pairs of a product.
 size_t Pairs(const QuantizedProduct& p) {
   const size_t panels = DivideUp(p.weights.n, kPanelRows);
-  return p.kind == kQuantizedGateUp && p.moe.packing == kMojoHalves ? panels / 2 : DivideUp(panels, 2);
+  return p.kind == kQuantizedGateUp && p.moe.packing == Packing::kHalves ? panels / 2 : DivideUp(panels, 2);
 }
 
 // Groups is the most tiles of tokens.
@@ -334,11 +334,11 @@ cudaError_t QuantizedRows(const QuantizedProduct& p, int tokens, cudaStream_t st
 Prepared DividePrepared(const QuantizedProduct& p, bool aligned, Room<256>* room) {
   Prepared x = {};
   x.stride = static_cast<int>(DivideUp(p.rows, kTileTokens) * kTileTokens);
-  const bool is_operand = p.type == kMojoBFloat16 && p.rounding == kMojoNotRounded && aligned;
+  const bool is_operand = p.type == kMojoBFloat16 && p.rounding == Activations::kFloat && aligned;
   const int parts = is_operand ? 0 : Parts(p.type, p.rounding);
   for (int i = 0; i < parts; ++i) x.parts[i] = room->Take<uint16_t>(p.rows * p.weights.k);
   const size_t blocks = p.weights.k / kBlockColumns;
-  if (p.rounding != kMojoNotRounded) x.steps = room->Take<float>(blocks * x.stride);
+  if (p.rounding != Activations::kFloat) x.steps = room->Take<float>(blocks * x.stride);
   if (ToForm(p.weights).summed) {
     x.sums = room->Take<float>(p.weights.k / p.weights.block * x.stride);
   }

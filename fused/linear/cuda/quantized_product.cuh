@@ -1,6 +1,5 @@
 // Products of quantized weights, for several ops (quantized_product.cu).
-#ifndef MOJO_KERNELS_CUDA_QUANTIZED_PRODUCT_CUH_
-#define MOJO_KERNELS_CUDA_QUANTIZED_PRODUCT_CUH_
+#pragma once
 
 #include "common/room.h"
 #include "linear/cuda/quantized.cuh"
@@ -60,7 +59,7 @@ struct QuantizedProduct {
   MojoQuantizedWeights weights;
   const void* x;  // [rows, k]
   MojoType type;  // of x
-  MojoRounding rounding;
+  Activations rounding;
   size_t rows;  // of x: with kQuantizedOutputs as many as there are choices
   void* y;
   MojoType y_type;
@@ -112,5 +111,3 @@ cudaError_t QuantizedHopper(const QuantizedProduct& p, const QuantizedConfig& co
                             const Operands& to, cudaStream_t stream);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_QUANTIZED_PRODUCT_CUH_

@@ -6,8 +6,7 @@
 // splits them into parts itself, without another launch.
 //
 // A warp has kRowStages - 1 times 512 bytes in flight (1 KB with 8-bit codes), 16 warps 40 KB.
-#ifndef MOJO_KERNELS_CUDA_QUANTIZED_ROWS_CUH_
-#define MOJO_KERNELS_CUDA_QUANTIZED_ROWS_CUH_
+#pragma once
 
 #include "linear/cuda/quantized.cuh"
 
@@ -34,7 +33,7 @@ struct Activations {
   }
 
   // Make converts copied activations; all lanes of the warp take part.
-  __device__ __forceinline__ void Make(const char* loaded, MojoType type, MojoRounding rounding, int count,
+  __device__ __forceinline__ void Make(const char* loaded, MojoType type, Activations rounding, int count,
                                        bool summed) {
     if (kPlain) {
       const uint4 v = *reinterpret_cast<const uint4*>(loaded);
@@ -56,7 +55,7 @@ struct Activations {
         sums[half] = GroupSum((v[4 * half] + v[4 * half + 1]) + (v[4 * half + 2] + v[4 * half + 3]), 4);
       }
     }
-    if (rounding != kMojoNotRounded) {
+    if (rounding != Activations::kFloat) {
       float greatest = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) greatest = fmaxf(greatest, fabsf(v[i]));
@@ -82,11 +81,11 @@ struct RowsCall {
   QuantizedForm form;
   Slot slot;
   MojoType type;  // of activations
-  MojoRounding rounding;
+  Activations rounding;
   int parts;
 
   // Plain reports whether the kPlain kernels can take the call.
-  bool Plain() const { return type == kMojoBFloat16 && rounding == kMojoNotRounded && !form.summed && !form.fine; }
+  bool Plain() const { return type == kMojoBFloat16 && rounding == Activations::kFloat && !form.summed && !form.fine; }
 };
 
 // XBytes is a thread's bytes of one token's block.
@@ -100,7 +99,7 @@ __device__ __forceinline__ void MultiplyRows(const RowsCall& a, size_t panel, co
                                              char* memory, float* out) {
   constexpr int kSums = kTiles * 8;  // of a lane
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  const bool wide = !kPlain && a.type == kMojoFloat32, rounded = !kPlain && a.rounding != kMojoNotRounded;
+  const bool wide = !kPlain && a.type == kMojoFloat32, rounded = !kPlain && a.rounding != Activations::kFloat;
   const bool summed = !kPlain && a.form.summed, fine = !kPlain && a.form.fine;
   const int size = wide ? 4 : 2, x_bytes = wide ? 32 : 16;
   const QuantizedForm& f = a.form;
@@ -197,5 +196,3 @@ __device__ __forceinline__ float* RowsResults(const Slot& slot, char* memory) {
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_QUANTIZED_ROWS_CUH_

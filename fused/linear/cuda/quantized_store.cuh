@@ -2,8 +2,7 @@
 //
 // A lane has four rows of a panel, 4t to 4t + 3: sum[m][c] is of rows 4t + 2m and the next, and of the tokens 8c + 2 *
 // (lane % 4) and the next.
-#ifndef MOJO_KERNELS_CUDA_QUANTIZED_STORE_CUH_
-#define MOJO_KERNELS_CUDA_QUANTIZED_STORE_CUH_
+#pragma once
 
 #include "linear/cuda/quantized_load.cuh"
 
@@ -179,5 +178,3 @@ __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place&
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_QUANTIZED_STORE_CUH_

@@ -206,7 +206,7 @@ cudaError_t RunKind(const HopperCall& a, cudaStream_t stream) {
   }
 }
 
-bool IsEightBits(const QuantizedProduct& p) { return p.weights.code == kMojoE4M3; }
+bool IsEightBits(const QuantizedProduct& p) { return p.weights.code == Code::kE4m3; }
 
 // The kernels are empty if compiled for another capability, or for a capability and later ones.
 bool HasKernels() {
@@ -222,10 +222,10 @@ bool HasKernels() {
 }  // namespace
 
 bool HopperTakes(const QuantizedProduct& p) {
-  if (!HasKernels() || (p.kind == kQuantizedGateUp && p.moe.packing == kMojoNoGate)) return false;
-  if (IsEightBits(p)) return p.rounding == kMojoToE4M3;
-  return p.weights.code == kMojoE2M1 && p.weights.scales == kMojoExponentScales && p.rounding == kMojoNotRounded &&
-         p.type == kMojoBFloat16 && Aligned(p.x, 16);
+  if (!HasKernels() || (p.kind == kQuantizedGateUp && p.moe.packing == Packing::kNone)) return false;
+  if (IsEightBits(p)) return p.rounding == Activations::kFp8;
+  return p.weights.code == Code::kE2m1 && p.weights.scales == kMojoExponentScales &&
+         p.rounding == Activations::kFloat && p.type == kMojoBFloat16 && Aligned(p.x, 16);
 }
 
 bool HopperHas(const QuantizedProduct& p, int tokens, int split) {
@@ -267,7 +267,7 @@ cudaError_t QuantizedHopper(const QuantizedProduct& p, const QuantizedConfig& co
   a.to = to;
   a.units = static_cast<int>(p.weights.k / kBlockColumns);
   a.panels = static_cast<int>(DivideUp(p.weights.n, kPanelRows));
-  a.halves = p.kind == kQuantizedGateUp && p.moe.packing == kMojoHalves;
+  a.halves = p.kind == kQuantizedGateUp && p.moe.packing == Packing::kHalves;
   a.narrow = p.weights.n % 4 != 0 || !Aligned(p.y, 16);
   a.row_blocks = static_cast<int>(DivideUp(a.panels, kPlacePanels));
   a.split = config.split;
@@ -277,4 +277,4 @@ cudaError_t QuantizedHopper(const QuantizedProduct& p, const QuantizedConfig& co
 
 }  // namespace mojo
 
-int MojoCudaMultipliesE4M3(MojoPacking packing) { return mojo::HasKernels() && packing != kMojoNoGate; }
+int MojoCudaMultipliesE4M3(mojo::Packing packing) { return mojo::HasKernels() && packing != mojo::Packing::kNone; }

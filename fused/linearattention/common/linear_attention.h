@@ -1,6 +1,5 @@
 // The attributes and tensors of LinearAttention, for all devices.
-#ifndef MOJO_KERNELS_COMMON_LINEAR_ATTENTION_H_
-#define MOJO_KERNELS_COMMON_LINEAR_ATTENTION_H_
+#pragma once
 
 #include "common/attributes.h"
 #include "linearattention/common/linear_tensors.h"
@@ -15,5 +14,3 @@ OrtStatus* ReadLinearAttention(const Api& api, OrtKernelContext* context, const 
                                LinearAttentionTensors* out);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_LINEAR_ATTENTION_H_

@@ -1,6 +1,5 @@
 // The tensors of LinearAttention, for all devices: only C++17, which nvcc compiles too.
-#ifndef MOJO_KERNELS_COMMON_LINEAR_TENSORS_H_
-#define MOJO_KERNELS_COMMON_LINEAR_TENSORS_H_
+#pragma once
 
 #include <stddef.h>
 
@@ -23,5 +22,3 @@ struct LinearAttentionTensors {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_LINEAR_TENSORS_H_

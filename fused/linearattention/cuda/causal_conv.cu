@@ -49,7 +49,7 @@ struct Row {
     float z = 0;
     for (int64_t j = 0; j < p.width; ++j) z = fmaf(ToFloat(weight[j]), ToFloat(At(t - (p.width - 1) + j)), z);
     z += bias;
-    return FromFloat<T>(p.silu ? Activate<kMojoSilu, kExact>(z, 1) : z);
+    return FromFloat<T>(p.silu ? Activate<Activation::kSilu, kExact>(z, 1) : z);
   }
 };
 

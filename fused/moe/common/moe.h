@@ -1,6 +1,5 @@
 // Sizes and choices of MoE and QMoE.
-#ifndef MOJO_KERNELS_COMMON_MOE_H_
-#define MOJO_KERNELS_COMMON_MOE_H_
+#pragma once
 
 #include "common/attributes.h"
 
@@ -22,5 +21,3 @@ inline MoEShape ShapeOf(const MoESizes& z) { return {z.A, z.K, z.E, z.H, z.I, z.
 OrtStatus* CheckIds(const Api& api, const OpDef& def, const int64_t* ids, const MoEShape& shape);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_MOE_H_

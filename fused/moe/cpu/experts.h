@@ -4,8 +4,7 @@
 // Choices are sorted by expert, so that each expert's weights are read once for all its tokens (a grouped GEMM, as in
 // Gale et al., "MegaBlocks", 2022). The outputs of a token's choices are summed in the order of its ids, so results do
 // not depend on the division of the work.
-#ifndef MOJO_KERNELS_CPU_EXPERTS_H_
-#define MOJO_KERNELS_CPU_EXPERTS_H_
+#pragma once
 
 #include "cpu/scratch.h"
 #include "cpu/simd/kernels.h"
@@ -87,5 +86,3 @@ OrtStatus* RunExpertTasks(const Api& api, OrtKernelContext* context, void (*task
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_EXPERTS_H_

@@ -1,6 +1,5 @@
 // The assignment of tokens to experts.
-#ifndef MOJO_KERNELS_CPU_MOE_PLAN_H_
-#define MOJO_KERNELS_CPU_MOE_PLAN_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ size_t PlanRuns(const int64_t* ids, size_t choices, size_t experts, size_t lanes
                 size_t* place, ExpertRun* runs);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_MOE_PLAN_H_

@@ -1,6 +1,5 @@
 // One run of MoE on the CPU, once its inputs are known to be right.
-#ifndef MOJO_KERNELS_CPU_MOE_RUN_H_
-#define MOJO_KERNELS_CPU_MOE_RUN_H_
+#pragma once
 
 #include "moe/cpu/experts.h"
 
@@ -24,5 +23,3 @@ struct MoEArgs : ExpertArgs {
 OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const HostMemory& memory, const MoEArgs& args);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_MOE_RUN_H_

@@ -1,6 +1,5 @@
 // The steps of a run of MoE, each cut into tasks that threads take by turns.
-#ifndef MOJO_KERNELS_CPU_MOE_TASKS_H_
-#define MOJO_KERNELS_CPU_MOE_TASKS_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "moe/cpu/moe_run.h"
@@ -48,5 +47,3 @@ void Activate(void* state, size_t task);
 void Project(void* state, size_t task);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_MOE_TASKS_H_

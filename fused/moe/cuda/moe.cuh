@@ -1,9 +1,9 @@
 // Shared parts of the MoE kernels.
 //
 // A choice is one expert of one token: number token * top_k + slot. moe_plan.cu sorts the choices: those with the same
-// expert are adjacent, in places 0, 1, ... A pair is a gate and its up; with kMojoNoGate there is only the gate.
-#ifndef MOJO_KERNELS_CUDA_MOE_CUH_
-#define MOJO_KERNELS_CUDA_MOE_CUH_
+// expert are adjacent, in places 0, 1, ... A pair is a gate and its up; with mojo::Packing::kNone there is only the
+// gate.
+#pragma once
 
 #include "common/room.h"
 #include "cuda/activation.cuh"
@@ -59,7 +59,7 @@ cudaError_t GenericMoE(const MojoMoEArgs& a, cudaStream_t stream);
 
 // Packed is the width of the first product.
 __host__ __device__ __forceinline__ size_t Packed(const MojoMoEArgs& a) {
-  return a.packing == kMojoNoGate ? a.inner : 2 * a.inner;
+  return a.packing == Packing::kNone ? a.inner : 2 * a.inner;
 }
 
 // WideLoads reports whether the matrices are of 16 bit numbers, as x is, in 16 byte pieces.
@@ -84,33 +84,35 @@ __device__ __forceinline__ int ChosenExpert(const MojoMoEArgs& a, size_t choice)
 
 // Activated is the activation of a gate and its up, with bias. A NaN stays NaN.
 __device__ __forceinline__ float Activated(const MojoMoEArgs& a, float gate, float up) {
-  if (a.limit > 0) {
-    gate = gate > a.limit ? a.limit : gate;
-    up = up > a.limit ? a.limit : up < -a.limit ? -a.limit : up;
+  if (a.gate.limit > 0) {
+    gate = gate > a.gate.limit ? a.gate.limit : gate;
+    up = up > a.gate.limit ? a.gate.limit : up < -a.gate.limit ? -a.gate.limit : up;
   }
   float v;
-  switch (a.activation) {
-    case kMojoSilu: v = gate / (1.0f + __expf(-a.alpha * gate)); break;
-    case kMojoGelu: v = 0.5f * gate * (1.0f + erff(gate * 0.70710678f)); break;
-    case kMojoGeluTanh: v = 0.5f * gate * (1.0f + tanhf(0.79788456f * (gate + 0.044715f * gate * gate * gate))); break;
+  switch (a.gate.activation) {
+    case Activation::kSilu: v = gate / (1.0f + __expf(-a.gate.alpha * gate)); break;
+    case Activation::kGelu: v = 0.5f * gate * (1.0f + erff(gate * 0.70710678f)); break;
+    case Activation::kGeluTanh:
+      v = 0.5f * gate * (1.0f + tanhf(0.79788456f * (gate + 0.044715f * gate * gate * gate)));
+      break;
     default:
       v = gate < 0 ? 0 : gate;
-      if (a.activation == kMojoReluSquared) v *= v;
+      if (a.gate.activation == Activation::kRelu2) v *= v;
   }
-  return a.packing == kMojoNoGate ? v : v * (up + a.up_offset);
+  return a.packing == Packing::kNone ? v : v * (up + a.gate.up_offset);
 }
 
 // ActivatePairs activates gates and their ups. The usual activation is fast. The others share one long piece of code
 // that the pairs run in turn, in every stored chunk.
 template <int kPairs>
 __device__ __forceinline__ void ActivatePairs(const MojoMoEArgs& a, float (&gate)[kPairs], float (&up)[kPairs]) {
-  if (a.activation == kMojoSilu && a.packing != kMojoNoGate) {
-    const float limit = a.limit > 0 ? a.limit : __int_as_float(0x7f800000);
+  if (a.gate.activation == Activation::kSilu && a.packing != Packing::kNone) {
+    const float limit = a.gate.limit > 0 ? a.gate.limit : __int_as_float(0x7f800000);
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
       const float g = gate[i] > limit ? limit : gate[i], below = up[i] > limit ? limit : up[i];
       const float u = below < -limit ? -limit : below;
-      gate[i] = Over<false>(g, 1.0f + ExpOf<false>(-a.alpha * g)) * (u + a.up_offset);
+      gate[i] = Over<false>(g, 1.0f + ExpOf<false>(-a.gate.alpha * g)) * (u + a.gate.up_offset);
     }
     return;
   }
@@ -125,10 +127,10 @@ __device__ __forceinline__ void ActivatePairs(const MojoMoEArgs& a, float (&gate
 
 // GateRow and UpRow are the rows of pair i in the first product, as a matrix of [packed, hidden].
 __device__ __forceinline__ size_t GateRow(const MojoMoEArgs& a, size_t i) {
-  return a.packing == kMojoInterleaved ? 2 * i : i;
+  return a.packing == Packing::kInterleaved ? 2 * i : i;
 }
 __device__ __forceinline__ size_t UpRow(const MojoMoEArgs& a, size_t i) {
-  return a.packing == kMojoInterleaved ? 2 * i + 1 : a.inner + i;
+  return a.packing == Packing::kInterleaved ? 2 * i + 1 : a.inner + i;
 }
 
 // Bounded keeps a finite number finite in T, whose range may be small.
@@ -151,5 +153,3 @@ __device__ __forceinline__ uint4 LoadWeights(const void* p) {
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_MOE_CUH_

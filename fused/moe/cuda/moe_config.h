@@ -1,6 +1,5 @@
 /* How a call of MoE or QMoE goes: what tables of measurements say (moe_tables.h), and the kernels take. */
-#ifndef MOJO_KERNELS_CUDA_MOE_CONFIG_H_
-#define MOJO_KERNELS_CUDA_MOE_CONFIG_H_
+#pragma once
 
 /* MojoMoEKernel is what multiplies. */
 typedef enum {
@@ -16,5 +15,3 @@ typedef struct {
   int tile;  /* choices in a tile */
   int split; /* blocks that share the columns of a tile: 1, 2, 4 or 8; of QMoE with kMojoWgmma alone */
 } MojoMoEConfig;
-
-#endif /* MOJO_KERNELS_CUDA_MOE_CONFIG_H_ */

@@ -43,10 +43,10 @@ __global__ __launch_bounds__(kThreads) void GateUp(const __grid_constant__ MojoM
   const V* matrix = static_cast<const V*>(a.gate_up) + expert * packed * a.hidden;
   const auto x = [&](size_t k) { return Number(a.x, token * a.hidden + k, a.x_type); };
   float gate = Row<V, kInOut>(matrix, packed, a.hidden, GateRow(a, i), x), up = 0;
-  if (a.packing != kMojoNoGate) up = Row<V, kInOut>(matrix, packed, a.hidden, UpRow(a, i), x);
+  if (a.packing != Packing::kNone) up = Row<V, kInOut>(matrix, packed, a.hidden, UpRow(a, i), x);
   if (a.gate_up_bias != nullptr) {
     gate += Number(a.gate_up_bias, expert * packed + GateRow(a, i), a.expert_type);
-    if (a.packing != kMojoNoGate) up += Number(a.gate_up_bias, expert * packed + UpRow(a, i), a.expert_type);
+    if (a.packing != Packing::kNone) up += Number(a.gate_up_bias, expert * packed + UpRow(a, i), a.expert_type);
   }
   if (kInOut || threadIdx.x % 32 == 0) activated[choice * a.inner + i] = Activated(a, gate, up);
 }

@@ -6,8 +6,7 @@
 //
 // Rows are boxes of a tensor that one thread requests, with gates and ups by eights in a single box. All loading
 // threads gather the choices of the first product; the choices of the second are in order and are boxes.
-#ifndef MOJO_KERNELS_CUDA_MOE_LOAD_CUH_
-#define MOJO_KERNELS_CUDA_MOE_LOAD_CUH_
+#pragma once
 
 #include "cuda/hopper.cuh"
 #include "cuda/tensor_map.h"
@@ -84,7 +83,7 @@ template <Product kProduct, bool kInOut>
 __device__ __forceinline__ void CopyRows(const MojoMoEArgs& a, uint32_t to, const Maps& maps, uint32_t barrier,
                                          const Place& place, int k) {
   if constexpr (kInOut) {
-    const bool halves = kProduct == kGated && a.packing == kMojoHalves;
+    const bool halves = kProduct == kGated && a.packing == Packing::kHalves;
     for (int box = 0; box < 4; ++box) {
       const int row = halves ? place.row_block * 64 + box / 2 * 32 + box % 2 * static_cast<int>(a.inner)
                              : place.row_block * kTileRows + box * 32;
@@ -211,5 +210,3 @@ __device__ __forceinline__ void LoadSorted(const MojoMoEArgs& a, const MoEWork& 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_MOE_LOAD_CUH_

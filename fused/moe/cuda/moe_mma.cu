@@ -181,8 +181,9 @@ cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
   const int tokens = TileTokens(a);
   if (cudaError_t e = PlanMoE(a, tokens, work.plan, stream)) return e;
   const bool in_out = a.gate_up_in_out != 0;
-  const auto first = a.packing == kMojoNoGate ? (in_out ? RunProduct<T, kPlain, true> : RunProduct<T, kPlain, false>)
-                                              : (in_out ? RunProduct<T, kGated, true> : RunProduct<T, kGated, false>);
+  const auto first = a.packing == Packing::kNone
+                         ? (in_out ? RunProduct<T, kPlain, true> : RunProduct<T, kPlain, false>)
+                         : (in_out ? RunProduct<T, kGated, true> : RunProduct<T, kGated, false>);
   if (cudaError_t e = first(a, work, tokens, stream)) return e;
   const auto second = a.down_in_out ? RunProduct<T, kDown, true> : RunProduct<T, kDown, false>;
   if (cudaError_t e = second(a, work, tokens, stream)) return e;

@@ -407,7 +407,7 @@ cudaError_t FirstProduct(const MojoMoEArgs& a, T* activated, cudaStream_t stream
 template <class T>
 cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
   T* activated = static_cast<T*>(a.scratch);
-  const auto first = a.packing == kMojoNoGate ? FirstProduct<T, false> : FirstProduct<T, true>;
+  const auto first = a.packing == Packing::kNone ? FirstProduct<T, false> : FirstProduct<T, true>;
   if (cudaError_t e = first(a, activated, stream)) return e;
   const int slices = Slices(a);
   const bool in_turns = DivideUp(a.inner, kUnit) >= static_cast<size_t>(slices * kWarps);

@@ -3,8 +3,7 @@
 // A table is a JSON file (docs/tune.md) for experts of one shape and format. It comes with the library or is a file
 // that MOJO_MOE_CONFIG names; those files come first. A call uses the entry with the nearest number of tokens among
 // those that the kernels take. Without a table, the kernels choose by themselves.
-#ifndef MOJO_KERNELS_CUDA_MOE_TABLES_H_
-#define MOJO_KERNELS_CUDA_MOE_TABLES_H_
+#pragma once
 
 #include <stddef.h>
 
@@ -65,5 +64,3 @@ std::string CheckMoETable(const MoETable& table, int capability,
 extern const char* const kShippedMoETables[][2];
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_MOE_TABLES_H_

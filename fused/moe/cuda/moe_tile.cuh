@@ -3,8 +3,7 @@
 // A tile is 128 rows of an expert's matrix and up to kTokens of its choices. The rows of the first product are 64
 // pairs: eight gates, their eight ups, and so on. If a [depth, rows] matrix interleaves gates and ups, the tile does so
 // too.
-#ifndef MOJO_KERNELS_CUDA_MOE_TILE_CUH_
-#define MOJO_KERNELS_CUDA_MOE_TILE_CUH_
+#pragma once
 
 #include "cuda/mma.cuh"
 #include "moe/cuda/moe.cuh"
@@ -104,7 +103,7 @@ struct Source {
     if (kInOut) {
       const int piece = n % 16, column = place.row_block * kTileRows + piece * 8,
                 pair = place.row_block * 64 + piece / 2 * 8;
-      if (kProduct == kGated && a.packing == kMojoHalves) {
+      if (kProduct == kGated && a.packing == Packing::kHalves) {
         row[0] = pair < inner ? (piece % 2 == 0 ? pair : inner + pair) / 8 : -1;
       } else {
         row[0] = column < height ? column / 8 : -1;
@@ -241,7 +240,7 @@ __device__ __forceinline__ void StoreActivated(const MojoMoEArgs& a, const MoEWo
   constexpr int kWidth = kProduct == kGated ? 64 : kTileRows, kStride = kWidth + 8;
   const int lane = threadIdx.x % 32, inner = static_cast<int>(a.inner), begin = place.row_block * kWidth;
   T* out = reinterpret_cast<T*>(shared);
-  const bool by_turns = kProduct == kGated && kInOut && a.packing == kMojoInterleaved;
+  const bool by_turns = kProduct == kGated && kInOut && a.packing == Packing::kInterleaved;
   const size_t bias_at = place.expert * Packed(a);
 #pragma unroll
   for (int m = 0; m < kParts; ++m) {
@@ -297,5 +296,3 @@ __device__ __forceinline__ void StoreActivated(const MojoMoEArgs& a, const MoEWo
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_MOE_TILE_CUH_

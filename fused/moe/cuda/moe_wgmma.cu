@@ -96,7 +96,7 @@ __device__ __forceinline__ void Store(const MojoMoEArgs& a, const MoEWork& work,
     if (token >= place.count || begin >= width) continue;
     const float* const in = out + n / 8 * kChunkStride;
     if constexpr (kProduct == kGated) {
-      const bool turns = kInOut && a.packing == kMojoInterleaved;
+      const bool turns = kInOut && a.packing == Packing::kInterleaved;
       const int at = turns ? n % 8 * 8 : kInOut ? n % 8 * 4 : n % 8 / 2 * 16 + n % 2 * 4;
       const float4 one = *reinterpret_cast<const float4*>(in + at);
       const float4 two = *reinterpret_cast<const float4*>(in + at + (turns ? 4 : kInOut ? 32 : 8));
@@ -134,7 +134,7 @@ __device__ __forceinline__ void Store(const MojoMoEArgs& a, const MoEWork& work,
 template <Product kProduct, bool kInOut>
 __device__ __forceinline__ int BiasRow(const MojoMoEArgs& a, const Place& place, int group, int row) {
   const int height = static_cast<int>(kProduct == kDown ? a.hidden : Packed(a)), inner = static_cast<int>(a.inner);
-  if (kProduct == kGated && !(kInOut && a.packing == kMojoInterleaved)) {
+  if (kProduct == kGated && !(kInOut && a.packing == Packing::kInterleaved)) {
     const int pair = place.row_block * 64 + group * 32 + (kInOut ? row % 32 : row / 16 * 8 + row % 8);
     const bool gate = kInOut ? row < 32 : row % 16 < 8;
     return pair < inner ? static_cast<int>(gate ? GateRow(a, pair) : UpRow(a, pair)) : -1;
@@ -235,7 +235,7 @@ cudaError_t MakeMaps(const MojoMoEArgs& a, const MoEWork& work, Product product,
   const size_t depth = product == kDown ? a.inner : a.hidden, height = product == kDown ? a.hidden : Packed(a);
   const void* const matrix = product == kDown ? a.down : a.gate_up;
   const size_t line = depth * 2, bytes = height * line;
-  const bool turns = a.packing == kMojoInterleaved;
+  const bool turns = a.packing == Packing::kInterleaved;
   const Extent turned[] = {{height, 0, 32}, {depth, height * 2, kTileDeep}, {a.experts, bytes, 1}};
   const Extent pairs[] = {{depth, 0, kTileDeep},
                           {8, (turns ? 2 : 1) * line, 8},

@@ -23,13 +23,11 @@ OrtStatus* ReadAttributes(const KernelInit& init, QMoEForm* out) {
   return FindQuantized(init, kDown, down, &out->down);
 }
 
-OrtStatus* ReadQMoE(const Api& api, const QMoEForm& attributes, QMoECall* call, MoEShape* shape,
-                    QuantizedTensors* gate_up, QuantizedTensors* down) {
-  if (OrtStatus* s = call->Read()) return s;
-  const QMoESizes& z = call->sizes;
-  *shape = {z.A, z.K, z.E, attributes.gate_up.k, attributes.down.k, attributes.gate_up.n};
-  if (OrtStatus* s = GetQuantized(api, *call, kQMoE, kGateUp, attributes.gate_up, gate_up)) return s;
-  return GetQuantized(api, *call, kQMoE, kDown, attributes.down, down);
+OrtStatus* ReadQMoE(const QMoECall& call, const QMoEForm& attributes, QMoETensors* out) {
+  const QMoESizes& z = call.sizes;
+  out->shape = {z.A, z.K, z.E, attributes.gate_up.k, attributes.down.k, attributes.gate_up.n};
+  if (OrtStatus* s = GetQuantized(call, kGateUp, attributes.gate_up, &out->gate_up)) return s;
+  return GetQuantized(call, kDown, attributes.down, &out->down);
 }
 
 }  // namespace mojo

@@ -1,6 +1,5 @@
 // Attributes, sizes and weights of QMoE.
-#ifndef MOJO_KERNELS_COMMON_QMOE_H_
-#define MOJO_KERNELS_COMMON_QMOE_H_
+#pragma once
 
 #include "linear/common/quantized.h"
 #include "moe/common/moe.h"
@@ -14,10 +13,13 @@ struct QMoEForm : QMoEAttributes {
 
 OrtStatus* ReadAttributes(const KernelInit& init, QMoEForm* out);
 
-// ReadQMoE reads a running node, and returns its sizes and its matrices: of all experts, one after the other.
-OrtStatus* ReadQMoE(const Api& api, const QMoEForm& attributes, QMoECall* call, MoEShape* shape,
-                    QuantizedTensors* gate_up, QuantizedTensors* down);
+// QMoETensors are the sizes and the matrices of a running node: of all experts, one after the other.
+struct QMoETensors {
+  MoEShape shape;
+  QuantizedTensors gate_up, down;
+};
+
+// ReadQMoE returns them for a node whose inputs call has read.
+OrtStatus* ReadQMoE(const QMoECall& call, const QMoEForm& attributes, QMoETensors* out);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_COMMON_QMOE_H_

@@ -78,23 +78,23 @@ OrtStatus* RunQMoE(const Api& api, OrtKernelContext* context, const HostMemory& 
 
 OrtStatus* QMoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
   QMoECall call(api, context, attributes);
-  MoEShape shape;
-  QuantizedTensors gate_up, down;
-  if (OrtStatus* s = ReadQMoE(api, attributes, &call, &shape, &gate_up, &down)) return s;
+  QMoETensors tensors;
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = ReadQMoE(call, attributes, &tensors)) return s;
   QMoEArgs args;
   args.ids = call.Get<int64_t>(kQMoEIds);
-  if (OrtStatus* s = CheckIds(api, kQMoE, args.ids, shape)) return s;
+  if (OrtStatus* s = CheckIds(api, kQMoE, args.ids, tensors.shape)) return s;
   if (OrtStatus* s = call.Make(0, &args.y)) return s;
   args.x_type = x_type;
   args.weights_type = weights_type;
   args.activations = attributes.activations;
   args.x = call.data[kQMoEX];
   args.weights = call.data[kQMoEWeights];
-  args.gate_up = ToWeights(attributes.gate_up, gate_up);
-  args.down = ToWeights(attributes.down, down);
+  args.gate_up = ToWeights(attributes.gate_up, tensors.gate_up);
+  args.down = ToWeights(attributes.down, tensors.down);
   args.gate_up_bias = call.Get<float>(kQMoEGateUpBias);
   args.down_bias = call.Get<float>(kQMoEDownBias);
-  args.Set(shape, attributes.gate, attributes.packing);
+  args.Set(tensors.shape, attributes.gate, attributes.packing);
   return RunQMoE(api, context, memory, args);
 }
 

@@ -1,6 +1,5 @@
 // The steps of a run of QMoE, each cut into tasks that threads take by turns.
-#ifndef MOJO_KERNELS_CPU_QMOE_TASKS_H_
-#define MOJO_KERNELS_CPU_QMOE_TASKS_H_
+#pragma once
 
 #include "linear/cpu/quantized_weights.h"
 #include "moe/cpu/experts.h"
@@ -47,5 +46,3 @@ void RoundActivated(const QMoEGo& go, size_t begin, size_t end);
 void ProjectPanels(void* state, size_t task);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_QMOE_TASKS_H_

@@ -29,7 +29,7 @@ Way Divide(const MojoQMoEArgs& a, Room<256>* room) {
   Way w = {};
   const MojoMoEArgs& m = a.moe;
   const size_t choices = m.tokens * m.top_k;
-  const bool wide = m.x_type != kMojoBFloat16 || a.rounding != kMojoNotRounded;
+  const bool wide = m.x_type != kMojoBFloat16 || a.rounding != Activations::kFloat;
   QuantizedProduct p = {};
   p.moe = m;
   p.rounding = a.rounding;
@@ -144,7 +144,7 @@ int MojoQMoETakes(const MojoQMoEArgs* args) {
     return w.config.way == kQuantizedHopper && HopperHas(w.first, c.tile, c.split) &&
            HopperHas(w.second, c.tile, c.split);
   const bool has = c.tile == kTileTokens || (c.tile == kFewTokens && Aligned(args->moe.x, 16));
-  return has && c.split == 0 && args->gate_up.code != kMojoE4M3 && args->down.code != kMojoE4M3;
+  return has && c.split == 0 && args->gate_up.code != mojo::Code::kE4m3 && args->down.code != mojo::Code::kE4m3;
 }
 
 // x may not be known yet, and its alignment matters: enough for any kernel.
@@ -167,7 +167,7 @@ cudaError_t MojoCudaQMoE(const MojoQMoEArgs* args, cudaStream_t stream) {
   if (m.tokens == 0 || m.hidden == 0) return cudaSuccess;
   if (m.experts > kMostPlannedExperts) return cudaErrorInvalidValue;
   if (!AreAligned(args->gate_up) || !AreAligned(args->down)) return cudaErrorMisalignedAddress;
-  if (args->rounding == kMojoToE4M3 && !MojoCudaMultipliesE4M3(m.packing)) return cudaErrorNotSupported;
+  if (args->rounding == mojo::Activations::kFp8 && !MojoCudaMultipliesE4M3(m.packing)) return cudaErrorNotSupported;
   const void* outputs = nullptr;
   bool wide = true;
   if (m.experts > 0 && m.top_k > 0) {

@@ -1,6 +1,5 @@
 // The scale of a norm as float32, which its loops take.
-#ifndef MOJO_KERNELS_CPU_PREPARED_SCALE_H_
-#define MOJO_KERNELS_CPU_PREPARED_SCALE_H_
+#pragma once
 
 #include <memory>
 
@@ -39,5 +38,3 @@ class PreparedScale {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_PREPARED_SCALE_H_

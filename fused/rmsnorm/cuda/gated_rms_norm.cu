@@ -34,7 +34,7 @@ constexpr int kGroupThreads = 128;  // of a block of groups
 // Silu is exact if the result is float32.
 template <class G>
 __device__ __forceinline__ float Silu(float gate) {
-  return Activate<kMojoSilu, sizeof(G) == 4>(gate, 1);
+  return Activate<Activation::kSilu, sizeof(G) == 4>(gate, 1);
 }
 
 // Scaled multiplies a normalized number by scale and rounds as the op does; the gate is applied after it.
@@ -217,8 +217,8 @@ cudaError_t MojoCudaGatedRMSNorm(const MojoGatedRMSNormArgs* args, cudaStream_t 
                           static_cast<int>(args->groups),
                           1.0f / static_cast<float>(args->width),
                           args->epsilon,
-                          args->gate_first != 0,
-                          args->scale_after_cast != 0};
+                          args->gate_first,
+                          args->scale_after_cast};
   switch (args->gate_type) {
     case kMojoFloat32: return mojo::Run<float, float, float>(p, stream);
     case kMojoFloat16: return mojo::RunNarrow<mojo::Half>(*args, p, stream);

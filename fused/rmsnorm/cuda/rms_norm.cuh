@@ -1,6 +1,5 @@
 // The partition of a norm over threads, for its launches and for timings.
-#ifndef MOJO_KERNELS_CUDA_RMS_NORM_CUH_
-#define MOJO_KERNELS_CUDA_RMS_NORM_CUH_
+#pragma once
 
 #include "cuda/mojo_cuda.h"
 
@@ -28,5 +27,3 @@ NormPlan PlanNorm(const MojoRMSNormArgs& args, bool add);
 void ForceNormPlan(const NormPlan* plan);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_RMS_NORM_CUH_

@@ -26,8 +26,8 @@ OrtStatus* NormRotaryKernel::Compute(const Api& api, OrtKernelContext* context) 
       LayOutRotary(rotary, call.shapes[kNormRotaryX], call.shapes[kNormRotaryCos], call.shapes[kNormRotarySin]);
   if (OrtStatus* s = CheckLayout(api, kNormRotary, layout)) return s;
   if (OrtStatus* s = call.Make(0, &y_data)) return s;
-  if (layout.rows == 0) return nullptr;
-  const Dims dims{static_cast<int64_t>(layout.rows), static_cast<int64_t>(layout.width)};
+  if (layout.Rows() == 0) return nullptr;
+  const Dims dims{static_cast<int64_t>(layout.Rows()), static_cast<int64_t>(layout.width)};
   Run run(context, kNormRotary, memory);
   const View normed = run.Memory(output(0), dims);
   NormAs(&run, View(call.data[kNormRotaryX], input(kNormRotaryX), dims),

@@ -29,7 +29,7 @@ OrtStatus* RotaryKernel::Compute(const Api& api, OrtKernelContext* context) cons
                                            call.shapes[kRotaryEmbeddingSin]);
   if (OrtStatus* s = CheckLayout(api, kRotaryEmbedding, layout)) return s;
   if (OrtStatus* s = call.Make(0, &y_data)) return s;
-  if (layout.rows == 0) return nullptr;
+  if (layout.Rows() == 0) return nullptr;
   Run run(context, kRotaryEmbedding, memory);
   Rotate(&run, layout, attributes, input(0), call.data[kRotaryEmbeddingX], call.data[kRotaryEmbeddingCos],
          call.data[kRotaryEmbeddingSin], y_data);

@@ -28,7 +28,7 @@ bool SameSteps(const RotaryLayout& layout) {
 // with tables [1, 1, S, D] or [B, 1, S, D]. Any other layout becomes [1, rows, 1, D] with a table row for each row.
 Arrangement Arrange(const RotaryLayout& layout, bool interleaved, size_t type_size) {
   const auto d = static_cast<int64_t>(layout.rotated);
-  const auto rows = static_cast<int64_t>(layout.rows);
+  const auto rows = static_cast<int64_t>(layout.Rows());
   Arrangement out;
   out.x = out.table = {1, rows, 1, d};
   if (!SameSteps(layout) || layout.rank > 3) return out;
@@ -104,14 +104,14 @@ View Table(Run* run, const RotaryLayout& layout, const Arrangement& arranged, bo
 
 // Channels is some channels of each row, [rows, count].
 View Channels(const RotaryLayout& layout, aclDataType type, const void* data, size_t first, size_t count) {
-  const auto rows = static_cast<int64_t>(layout.rows), width = static_cast<int64_t>(layout.width);
+  const auto rows = static_cast<int64_t>(layout.Rows()), width = static_cast<int64_t>(layout.width);
   return View(data, type, {rows, static_cast<int64_t>(count)}, {width, 1}, static_cast<int64_t>(first), {rows, width});
 }
 
 // Source returns the channels that are rotated, in the order of Y.
 View Source(Run* run, const RotaryLayout& layout, const RotaryEmbeddingAttributes& attributes, const Dims& dims,
             aclDataType type, const void* x) {
-  const auto rows = static_cast<int64_t>(layout.rows), width = static_cast<int64_t>(layout.width);
+  const auto rows = static_cast<int64_t>(layout.Rows()), width = static_cast<int64_t>(layout.width);
   const auto d = static_cast<int64_t>(layout.rotated), first = static_cast<int64_t>(layout.first);
   if (attributes.interleaved == attributes.output_interleaved) {
     const int64_t last = dims.at[2] * width;
@@ -151,7 +151,7 @@ void Rotate(Run* run, const RotaryLayout& layout, const RotaryEmbeddingAttribute
   run->Do(TheCann().RotaryPositionEmbedding, run->Tensor(from), run->Tensor(c), run->Tensor(s), interleaved ? 1 : 0,
           run->Tensor(to));
   if (whole) return;
-  const auto rows = static_cast<int64_t>(layout.rows), d = static_cast<int64_t>(layout.rotated);
+  const auto rows = static_cast<int64_t>(layout.Rows()), d = static_cast<int64_t>(layout.rotated);
   run->Copy(Channels(layout, type, y, layout.first, layout.rotated), View(to.data, type, {rows, d}));
   const size_t rest = layout.first == 0 ? layout.rotated : 0, count = layout.width - layout.rotated;
   run->Copy(Channels(layout, type, y, rest, count), Channels(layout, type, x, rest, count));

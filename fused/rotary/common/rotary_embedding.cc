@@ -61,6 +61,7 @@ OrtStatus* ReadAttributes(const KernelInit& init, NormRotaryAttributes* out) {
 
 RotaryLayout LayOutRotary(const RotaryEmbeddingAttributes& attributes, const Shape& x, const Shape& cos,
                           const Shape& sin) {
+  static_assert(kMaxRotaryDims >= kMaxRank, "the leading dims of a tensor must fit");
   RotaryLayout made, *const out = &made;
   size_t cos_step[kMaxRank], sin_step[kMaxRank];
   Steps(x, cos, cos_step);
@@ -70,11 +71,8 @@ RotaryLayout LayOutRotary(const RotaryEmbeddingAttributes& attributes, const Sha
   out->first = attributes.last ? out->width - out->rotated : 0;
   out->cos_wide = cos.dims[cos.rank - 1] == attributes.rotary_dim;
   out->sin_wide = sin.dims[sin.rank - 1] == attributes.rotary_dim;
-  out->rows = 1;
-  out->rank = 0;
   for (size_t i = 0; i + 1 < x.rank; ++i) {
-    const size_t dim = static_cast<size_t>(x.dims[i]);
-    out->rows *= dim;
+    const auto dim = static_cast<size_t>(x.dims[i]);
     if (dim == 1) continue;
     if (out->rank > 0) {
       // One step along the outer dim equals dim steps along this one: they are one longer dim.
@@ -91,12 +89,7 @@ RotaryLayout LayOutRotary(const RotaryEmbeddingAttributes& attributes, const Sha
     out->sin_step[out->rank] = sin_step[i];
     ++out->rank;
   }
-  if (out->rank == 0) {
-    out->dims[0] = 1;
-    out->cos_step[0] = 0;
-    out->sin_step[0] = 0;
-    out->rank = 1;
-  }
+  if (out->rank == 0) out->dims[out->rank++] = 1;
   return made;
 }
 

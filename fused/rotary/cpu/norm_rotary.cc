@@ -60,14 +60,14 @@ OrtStatus* NormRotaryKernel::Compute(const Api& api, OrtKernelContext* context) 
   t.layout = LayOutRotary(rotary, call.shapes[kNormRotaryX], call.shapes[kNormRotaryCos], call.shapes[kNormRotarySin]);
   if (OrtStatus* s = call.Make(0, &t.y)) return s;
   const size_t width = t.layout.width;
-  if (t.layout.rows == 0) return nullptr;
+  if (t.layout.Rows() == 0) return nullptr;
   t.x_size = ElementSize(x_type);
   t.y_size = ElementSize(y_type);
   std::unique_ptr<char[]> copy;
   if (rotary.interleaved != rotary.output_interleaved && width > kRotaryInPlace && !t.MoveOutOfPlace(&copy)) {
     return OutOfMemory(api);
   }
-  return RunInTasks(api, context, NormRotateRange, work, t.layout.rows, width);
+  return RunInTasks(api, context, NormRotateRange, work, t.layout.Rows(), width);
 }
 
 }  // namespace

@@ -49,14 +49,14 @@ OrtStatus* RotaryKernel::Compute(const Api& api, OrtKernelContext* context) cons
   t.layout = LayOutRotary(attributes, call.shapes[kRotaryEmbeddingX], call.shapes[kRotaryEmbeddingCos],
                           call.shapes[kRotaryEmbeddingSin]);
   if (OrtStatus* s = call.Make(0, &t.y)) return s;
-  if (t.layout.rows == 0) return nullptr;
+  if (t.layout.Rows() == 0) return nullptr;
   t.x_size = t.y_size = element_size;
   std::unique_ptr<char[]> copy;
   if (attributes.interleaved != attributes.output_interleaved && t.layout.rotated > kRotaryInPlace &&
       !t.MoveOutOfPlace(&copy)) {
     return OutOfMemory(api);
   }
-  return RunInTasks(api, context, RotateRange, work, t.layout.rows, t.layout.width);
+  return RunInTasks(api, context, RotateRange, work, t.layout.Rows(), t.layout.width);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace mojo {
 
 bool RotaryTensors::MoveOutOfPlace(std::unique_ptr<char[]>* copy) {
   if (x != y) return true;
-  const size_t bytes = layout.rows * layout.width * x_size;
+  const size_t bytes = layout.Rows() * layout.width * x_size;
   copy->reset(new (std::nothrow) char[bytes]);
   if (*copy == nullptr) return false;
   memcpy(copy->get(), x, bytes);

@@ -1,6 +1,5 @@
 // The row layout that the rotating ops share on the CPU.
-#ifndef MOJO_KERNELS_CPU_ROTARY_ROWS_H_
-#define MOJO_KERNELS_CPU_ROTARY_ROWS_H_
+#pragma once
 
 #include <memory>
 
@@ -61,5 +60,3 @@ struct RotaryTensors {
 };
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_ROTARY_ROWS_H_

@@ -3,8 +3,7 @@
 // A thread handles one chunk of a row: kPackSize pairs (two packs of x) to rotate, or as many channels to copy. The
 // threads of a block are (chunk, head, place), so that a thread finds its chunk without a division. With few rows the
 // time is a launch, the load of the code and its parameters, and one trip to memory: code and parameters are short.
-#ifndef MOJO_KERNELS_CUDA_ROTARY_CUH_
-#define MOJO_KERNELS_CUDA_ROTARY_CUH_
+#pragma once
 
 #include "cuda/common.cuh"
 
@@ -241,5 +240,3 @@ __device__ __forceinline__ Pairs<T> Turn(const Pairs<T>& chunk, const Rotation<T
 }
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_ROTARY_CUH_

@@ -15,9 +15,9 @@ struct Params {
   const void* scale;
   int64_t rows;
   int rank;
-  int64_t dims[MOJO_MAX_DIMS];
-  int64_t cos_step[MOJO_MAX_DIMS];
-  int64_t sin_step[MOJO_MAX_DIMS];
+  int64_t dims[kMaxRotaryDims];
+  int64_t cos_step[kMaxRotaryDims];
+  int64_t sin_step[kMaxRotaryDims];
   int width;
   int first;
   int half;
@@ -137,9 +137,9 @@ cudaError_t RunRotaryAny(const RotaryWork& work, cudaStream_t stream) {
   p.sin = args.sin;
   p.y = args.y;
   p.rows = 1;
-  p.rank = args.rank;
-  for (int i = 0; i < args.rank; ++i) {
-    const int from = args.rank - 1 - i;
+  p.rank = static_cast<int>(args.rank);
+  for (size_t i = 0; i < args.rank; ++i) {
+    const size_t from = args.rank - 1 - i;
     p.dims[i] = static_cast<int64_t>(args.dims[from]);
     p.cos_step[i] = static_cast<int64_t>(args.cos_step[from]);
     p.sin_step[i] = static_cast<int64_t>(args.sin_step[from]);
@@ -148,14 +148,14 @@ cudaError_t RunRotaryAny(const RotaryWork& work, cudaStream_t stream) {
   p.width = static_cast<int>(args.width);
   p.first = static_cast<int>(args.first);
   p.half = static_cast<int>(args.rotated / 2);
-  p.cos_wide = args.cos_wide != 0;
-  p.sin_wide = args.sin_wide != 0;
-  p.from = args.interleaved != 0;
-  p.to = args.output_interleaved != 0;
+  p.cos_wide = args.cos_wide;
+  p.sin_wide = args.sin_wide;
+  p.from = args.interleaved;
+  p.to = args.output_interleaved;
   if (work.norm != nullptr) {
     p.scale = work.norm->scale;
     p.scale_is_float = work.norm->scale_type == kMojoFloat32;
-    p.scale_after_cast = work.norm->scale_after_cast != 0;
+    p.scale_after_cast = work.norm->scale_after_cast;
     p.epsilon = work.norm->epsilon;
     p.per_channel = 1.0f / static_cast<float>(args.width);
   }

@@ -6,14 +6,8 @@ namespace {
 
 constexpr uint32_t kMostBlocks = 65535;  // along y and z of a grid
 
-size_t RowsOf(const MojoRotaryArgs& args) {
-  size_t rows = 1;
-  for (int i = 0; i < args.rank; ++i) rows *= args.dims[i];
-  return rows;
-}
-
 bool Valid(const MojoRotaryArgs& args) {
-  return args.rank >= 0 && args.rank <= MOJO_MAX_DIMS && args.rotated % 2 == 0 && args.rotated >= 2 &&
+  return args.rank <= kMaxRotaryDims && args.rotated % 2 == 0 && args.rotated >= 2 &&
          args.first + args.rotated <= args.width && args.width <= INT32_MAX / 2;
 }
 
@@ -29,10 +23,10 @@ struct Dims {
 
 // SplitDims finds the dimensions, and returns false if there are any others.
 bool SplitDims(const MojoRotaryArgs& args, Dims* out) {
-  Dim dims[MOJO_MAX_DIMS];
+  Dim dims[kMaxRotaryDims];
   int count = 0;
   size_t step = args.width;
-  for (int i = args.rank; i-- > 0;) {
+  for (size_t i = args.rank; i-- > 0;) {
     const Dim dim = {args.dims[i], step, args.cos_step[i], args.sin_step[i]};
     step *= dim.size;
     if (dim.size == 1) continue;
@@ -75,7 +69,7 @@ bool LayOut(const RotaryWork& work, RotaryLaunch* launch, dim3* grid, dim3* bloc
     return false;
   }
   if (!Aligned(args.x, 16) || !Aligned(args.y, 16) || !Aligned(args.cos, 16) || !Aligned(args.sin, 16)) return false;
-  for (int i = 0; i < args.rank; ++i) {
+  for (size_t i = 0; i < args.rank; ++i) {
     if (args.cos_step[i] % count != 0 || args.sin_step[i] % count != 0) return false;
   }
   Dims dims;
@@ -104,8 +98,8 @@ bool LayOut(const RotaryWork& work, RotaryLaunch* launch, dim3* grid, dim3* bloc
   p.rest = args.first != 0 ? 0 : static_cast<int>(args.rotated);
   p.chunks = static_cast<int>(half / count);
   p.all_chunks = p.chunks + static_cast<int>(rest / (2 * count));
-  p.cos_wide = args.cos_wide != 0;
-  p.sin_wide = args.sin_wide != 0;
+  p.cos_wide = args.cos_wide;
+  p.sin_wide = args.sin_wide;
   uint32_t lanes = static_cast<uint32_t>(p.all_chunks);
   if (norm != nullptr) {
     // The lanes of a row add up its squares.
@@ -168,8 +162,8 @@ bool Spread(RotaryLaunch* launch, dim3* grid, dim3* block) {
 }
 
 bool Alike(const MojoRotaryArgs& a, const MojoRotaryArgs& b) {
-  return a.type == b.type && a.width == b.width && (a.interleaved != 0) == (b.interleaved != 0) &&
-         (a.output_interleaved != 0) == (b.output_interleaved != 0);
+  return a.type == b.type && a.width == b.width && a.interleaved == b.interleaved &&
+         a.output_interleaved == b.output_interleaved;
 }
 
 }  // namespace
@@ -179,7 +173,7 @@ cudaError_t RunRotary(const RotaryWork* work, int count, RotaryFn packs, cudaStr
   int n = 0;
   for (int i = 0; i < count; ++i) {
     if (!Valid(*work[i].rotary)) return cudaErrorInvalidValue;
-    if (RowsOf(*work[i].rotary) > 0) live[n++] = work[i];
+    if (work[i].rotary->Rows() > 0) live[n++] = work[i];
   }
   RotaryLaunch launch[MOJO_MAX_TENSORS];
   dim3 grid[MOJO_MAX_TENSORS], block[MOJO_MAX_TENSORS];

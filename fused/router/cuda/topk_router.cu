@@ -35,8 +35,8 @@ __device__ __forceinline__ float WarpMost(float v) {
 __device__ __noinline__ float SqrtSoftplus(float v) { return sqrtf(v > 20.0f ? v : log1pf(expf(v))); }
 
 // ScoreAlone is the score of a logit that does not depend on others.
-__device__ __forceinline__ float ScoreAlone(MojoScore score, float v) {
-  return score == kMojoSigmoid ? __frcp_rn(1.0f + expf(-v)) : SqrtSoftplus(v);
+__device__ __forceinline__ float ScoreAlone(Score score, float v) {
+  return score == Score::kSigmoid ? __frcp_rn(1.0f + expf(-v)) : SqrtSoftplus(v);
 }
 
 __device__ __forceinline__ float Number(const void* p, size_t i, MojoType type) {
@@ -152,7 +152,7 @@ __global__ __launch_bounds__(32 * kWarps) void Route(const __grid_constant__ Moj
     }
     LetNextStart();
     if (!a.top_k_first) {
-      if (a.score == kMojoSoftmax) {
+      if (a.score == Score::kSoftmax) {
         SoftmaxInWarp(score);
       } else {
 #pragma unroll
@@ -202,7 +202,7 @@ __global__ __launch_bounds__(32 * kWarps) void Route(const __grid_constant__ Moj
   }
   if (lane >= top_k) chosen = -INFINITY;
   if (a.top_k_first) {
-    if (kPlain || a.score == kMojoSoftmax) {
+    if (kPlain || a.score == Score::kSoftmax) {
       chosen = expf(chosen - WarpMost(chosen));  // 0 in other lanes
       chosen /= WarpSum(lane < top_k ? chosen : 0);
     } else {
@@ -271,10 +271,10 @@ __global__ __launch_bounds__(kThreads, 1) void RouteAny(const __grid_constant__ 
     float* weights = a.weights + row * a.top_k;
     for (size_t i = threadIdx.x; i < n; i += kThreads) {
       score[i] = Number(a.logits, row * n + i, a.logits_type);
-      if (!a.top_k_first && a.score != kMojoSoftmax) score[i] = ScoreAlone(a.score, score[i]);
+      if (!a.top_k_first && a.score != Score::kSoftmax) score[i] = ScoreAlone(a.score, score[i]);
     }
     __syncthreads();
-    if (!a.top_k_first && a.score == kMojoSoftmax) SoftmaxOf(score, n, shared, sums);
+    if (!a.top_k_first && a.score == Score::kSoftmax) SoftmaxOf(score, n, shared, sums);
     for (size_t i = threadIdx.x; i < n; i += kThreads) {
       choice[i] = a.bias != nullptr ? score[i] + Number(a.bias, i, a.bias_type) : score[i];
     }
@@ -302,7 +302,7 @@ __global__ __launch_bounds__(kThreads, 1) void RouteAny(const __grid_constant__ 
     }
     __syncthreads();
     if (a.top_k_first) {
-      if (a.score == kMojoSoftmax) {
+      if (a.score == Score::kSoftmax) {
         SoftmaxOf(weights, a.top_k, shared, sums);
       } else {
         for (size_t j = threadIdx.x; j < a.top_k; j += kThreads) weights[j] = ScoreAlone(a.score, weights[j]);
@@ -336,7 +336,7 @@ cudaError_t Run(const MojoTopKRouterArgs& a, cudaStream_t stream) {
 
 template <class T>
 cudaError_t RunType(const MojoTopKRouterArgs& a, cudaStream_t stream) {
-  const bool plain = a.score == kMojoSoftmax && a.bias == nullptr && a.groups <= 1;
+  const bool plain = a.score == Score::kSoftmax && a.bias == nullptr && a.groups <= 1;
   return plain ? Run<T, true>(a, stream) : Run<T, false>(a, stream);
 }
 

@@ -5,8 +5,7 @@
 // read keys and values in place, each once; many rows multiply panels like matrices. The products of a block are summed
 // from zero and their sum is added to the total: one chain of additions over thousands of keys would collect several
 // times the rounding errors.
-#ifndef MOJO_KERNELS_CPU_SIMD_ATTENTION_H_
-#define MOJO_KERNELS_CPU_SIMD_ATTENTION_H_
+#pragma once
 
 #include "cpu/simd/attention_few.h"
 #include "cpu/simd/attention_many.h"
@@ -82,5 +81,3 @@ inline const AttentionFns* PickAttention(ElementType type) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_ATTENTION_H_

@@ -1,7 +1,6 @@
 // Attention of a few rows, as in decode steps. Up to four rows at a time read keys and values in place. The floor is
 // the memory read: keys * (width + value_width) elements.
-#ifndef MOJO_KERNELS_CPU_SIMD_ATTENTION_FEW_H_
-#define MOJO_KERNELS_CPU_SIMD_ATTENTION_FEW_H_
+#pragma once
 
 #include "cpu/simd/attention_softmax.h"
 #include "cpu/simd/product.h"
@@ -295,5 +294,3 @@ void AddFew(const AttentionTile& t) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_ATTENTION_FEW_H_

@@ -1,7 +1,6 @@
 // Attention of many rows, as in prefill. Keys and values are packed into panels first: float32, in the order in which a
 // product of matrices reads them. The floor is rows * keys * (width + value_width) fused multiply-adds.
-#ifndef MOJO_KERNELS_CPU_SIMD_ATTENTION_MANY_H_
-#define MOJO_KERNELS_CPU_SIMD_ATTENTION_MANY_H_
+#pragma once
 
 #include "cpu/simd/attention_softmax.h"
 #include "cpu/simd/product.h"
@@ -137,5 +136,3 @@ void PackBlock(const AttentionPack& a) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_ATTENTION_MANY_H_

@@ -1,8 +1,7 @@
 // The softmax of attention, a block of keys at a time (Milakov and Gimelshein, "Online normalizer calculation for
 // softmax", 2018): a row keeps its greatest score and the sum of the powers of e relative to it. When a block raises
 // the greatest score, the previous sums are multiplied with a factor.
-#ifndef MOJO_KERNELS_CPU_SIMD_ATTENTION_SOFTMAX_H_
-#define MOJO_KERNELS_CPU_SIMD_ATTENTION_SOFTMAX_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/math.h"
@@ -151,5 +150,3 @@ inline void Weigh(const AttentionTile& t, size_t row, size_t rows, size_t key, s
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_ATTENTION_SOFTMAX_H_

@@ -1,6 +1,5 @@
 // Inner loops of CausalConv.
-#ifndef MOJO_KERNELS_CPU_SIMD_CONV_H_
-#define MOJO_KERNELS_CPU_SIMD_CONV_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/math.h"
@@ -160,5 +159,3 @@ inline ConvFn PickConv(ElementType type) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_CONV_H_

@@ -1,8 +1,7 @@
 // Products with weights of float8e4m3fn, and activations rounded to it.
 //
 // Codes have the layout of 8-bit integers and are widened to float32: only the float32 sums lose precision.
-#ifndef MOJO_KERNELS_CPU_SIMD_FLOAT8_H_
-#define MOJO_KERNELS_CPU_SIMD_FLOAT8_H_
+#pragma once
 
 #include "cpu/simd/quantize.h"
 #include "cpu/simd/quantized.h"
@@ -230,5 +229,3 @@ inline void RoundFloat8(const QuantizeArgs& args, size_t first, size_t end) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_FLOAT8_H_

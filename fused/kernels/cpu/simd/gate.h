@@ -1,6 +1,5 @@
 // Inner loops of GLU and BiasGELU.
-#ifndef MOJO_KERNELS_CPU_SIMD_GATE_H_
-#define MOJO_KERNELS_CPU_SIMD_GATE_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/math.h"
@@ -94,5 +93,3 @@ inline GateFn PickGate(ElementType type, Activation kind) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_GATE_H_

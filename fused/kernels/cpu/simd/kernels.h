@@ -3,8 +3,7 @@
 // The loops are compiled once per instruction set from the same source (table.cc). All these units include this header,
 // so it holds plain data only: an inline function here would be compiled with AVX-512 in one unit, and the linker might
 // pick that copy for every machine.
-#ifndef MOJO_KERNELS_CPU_SIMD_KERNELS_H_
-#define MOJO_KERNELS_CPU_SIMD_KERNELS_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -12,9 +11,6 @@
 #include "common/types.h"
 
 namespace mojo {
-
-// ElementType of a buffer.
-enum ElementType { kFloat32, kFloat16, kBFloat16 };
 
 // NormArgs is one RMSNorm, AddRMSNorm or GatedRMSNorm call; buffers are dense, rows of width elements.
 struct NormArgs {
@@ -395,5 +391,3 @@ extern const KernelTable kAVX512Kernels;
 #endif
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_KERNELS_H_

@@ -1,6 +1,5 @@
 // Inner loops of AddLayerNorm.
-#ifndef MOJO_KERNELS_CPU_SIMD_LAYER_H_
-#define MOJO_KERNELS_CPU_SIMD_LAYER_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/norm.h"
@@ -90,5 +89,3 @@ inline LayerFn PickLayer(ElementType x, ElementType y) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_LAYER_H_

@@ -2,8 +2,7 @@
 //
 // A lane is a row of weights: activations are broadcast to all lanes, and nothing is added up across lanes. A few rows
 // multiply codes as they are read; for more, the codes of some blocks are unpacked first, for all rows.
-#ifndef MOJO_KERNELS_CPU_SIMD_LINEAR_H_
-#define MOJO_KERNELS_CPU_SIMD_LINEAR_H_
+#pragma once
 
 #include "cpu/simd/float8.h"
 #include "cpu/simd/quantize.h"
@@ -448,5 +447,3 @@ inline void MultiplyPanels(const MultiplyArgs& args) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_LINEAR_H_

@@ -1,6 +1,5 @@
 // Inner loops of LinearAttention.
-#ifndef MOJO_KERNELS_CPU_SIMD_LINEAR_SCAN_H_
-#define MOJO_KERNELS_CPU_SIMD_LINEAR_SCAN_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/math.h"
@@ -313,5 +312,3 @@ static inline void Powers(const float* from, float* to, size_t n) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_LINEAR_SCAN_H_

@@ -1,6 +1,5 @@
 // Elementary functions on vectors. The coefficients come from tools/fit_polynomials.py.
-#ifndef MOJO_KERNELS_CPU_SIMD_MATH_H_
-#define MOJO_KERNELS_CPU_SIMD_MATH_H_
+#pragma once
 
 #include "cpu/simd/vec.h"
 
@@ -181,5 +180,3 @@ struct ReluSquared {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_MATH_H_

@@ -1,6 +1,5 @@
 // Inner loops of RMSNorm, AddRMSNorm and GatedRMSNorm.
-#ifndef MOJO_KERNELS_CPU_SIMD_NORM_H_
-#define MOJO_KERNELS_CPU_SIMD_NORM_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/math.h"
@@ -193,5 +192,3 @@ inline NormFn PickNorm(const NormKey& key) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_NORM_H_

@@ -1,6 +1,5 @@
 // Inner loops of NormQuantize.
-#ifndef MOJO_KERNELS_CPU_SIMD_NORM_QUANTIZE_H_
-#define MOJO_KERNELS_CPU_SIMD_NORM_QUANTIZE_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/norm.h"
@@ -129,5 +128,3 @@ inline NormQuantizeFn PickNormQuantize(ElementType x, bool after) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_NORM_QUANTIZE_H_

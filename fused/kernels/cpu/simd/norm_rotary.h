@@ -1,6 +1,5 @@
 // Inner loops of NormRotary: a row is normalized as it is loaded for its rotation.
-#ifndef MOJO_KERNELS_CPU_SIMD_NORM_ROTARY_H_
-#define MOJO_KERNELS_CPU_SIMD_NORM_ROTARY_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/norm.h"
@@ -130,5 +129,3 @@ inline NormRotaryFn PickNormRotary(const NormRotaryKey& key) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_NORM_ROTARY_H_

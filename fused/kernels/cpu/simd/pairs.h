@@ -1,6 +1,5 @@
 // Loads and stores of numbers that lie in pairs: a0 b0 a1 b1 ...
-#ifndef MOJO_KERNELS_CPU_SIMD_PAIRS_H_
-#define MOJO_KERNELS_CPU_SIMD_PAIRS_H_
+#pragma once
 
 #include "cpu/simd/vec.h"
 
@@ -185,5 +184,3 @@ MOJO_INLINE void StorePairs(Lanes lanes, BFloat* p, F32 a, F32 b) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_PAIRS_H_

@@ -2,8 +2,7 @@
 //
 // A panel is as many tokens as a vector has lanes: each vector holds one input of them. A weight is multiplied with all
 // lanes at once, so that nothing is added up across lanes, and the weights are read in their order, once.
-#ifndef MOJO_KERNELS_CPU_SIMD_PANEL_H_
-#define MOJO_KERNELS_CPU_SIMD_PANEL_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/pairs.h"
@@ -194,5 +193,3 @@ inline PanelFn PickPanels(ElementType type) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_PANEL_H_

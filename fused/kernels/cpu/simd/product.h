@@ -6,8 +6,7 @@
 // few tokens read the weights at the speed of the memory and many tokens run at the speed of the multipliers.
 //
 // The result of a token does not depend on the number of others: every sum is made in the same order.
-#ifndef MOJO_KERNELS_CPU_SIMD_PRODUCT_H_
-#define MOJO_KERNELS_CPU_SIMD_PRODUCT_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/pairs.h"
@@ -431,5 +430,3 @@ inline WeightedSumFn PickWeightedSum(ElementType type) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_PRODUCT_H_

@@ -1,6 +1,5 @@
 // Activations rounded to integers, in tiles.
-#ifndef MOJO_KERNELS_CPU_SIMD_QUANTIZE_H_
-#define MOJO_KERNELS_CPU_SIMD_QUANTIZE_H_
+#pragma once
 
 #include "cpu/simd/quantized.h"
 #include "cpu/simd/unpack.h"
@@ -199,5 +198,3 @@ inline void Quantize(const QuantizeArgs& args, size_t first, size_t end) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_QUANTIZE_H_

@@ -1,7 +1,6 @@
 // The interface between Linear and Embedding and their inner loops, which are compiled once per instruction set from
 // linear_table.cc. Like kernels.h, it holds plain data only.
-#ifndef MOJO_KERNELS_CPU_SIMD_QUANTIZED_H_
-#define MOJO_KERNELS_CPU_SIMD_QUANTIZED_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -88,5 +87,3 @@ extern const LinearFns kDotProdLinear;
 #endif
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_QUANTIZED_H_

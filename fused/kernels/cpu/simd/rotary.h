@@ -1,6 +1,5 @@
 // Inner loops of RotaryEmbedding.
-#ifndef MOJO_KERNELS_CPU_SIMD_ROTARY_H_
-#define MOJO_KERNELS_CPU_SIMD_ROTARY_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/pairs.h"
@@ -161,5 +160,3 @@ inline RotaryFn PickRotary(ElementType type, PairLayout from, PairLayout to) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_ROTARY_H_

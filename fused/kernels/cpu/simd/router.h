@@ -3,8 +3,7 @@
 // A row is copied to scratch memory as float32 and padded to whole vectors with scores that lose against all others.
 // The choice compares integers in the order of the scores, so that an expert is taken once whatever its score:
 // infinities and NaN (the greatest, as in PyTorch) are ordered too.
-#ifndef MOJO_KERNELS_CPU_SIMD_ROUTER_H_
-#define MOJO_KERNELS_CPU_SIMD_ROUTER_H_
+#pragma once
 
 #include <math.h>
 
@@ -212,5 +211,3 @@ inline void RouteRows(const RouterArgs& args, size_t begin, size_t end) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_ROUTER_H_

@@ -1,6 +1,5 @@
 // Copies that bypass the processor's caches.
-#ifndef MOJO_KERNELS_CPU_SIMD_STREAM_H_
-#define MOJO_KERNELS_CPU_SIMD_STREAM_H_
+#pragma once
 
 #include "cpu/simd/vec.h"
 
@@ -40,5 +39,3 @@ static inline void Stream(const void* from, void* to, size_t bytes) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_STREAM_H_

@@ -1,6 +1,5 @@
 // Codes and scales of weights as vectors, one lane for each row of a panel.
-#ifndef MOJO_KERNELS_CPU_SIMD_UNPACK_H_
-#define MOJO_KERNELS_CPU_SIMD_UNPACK_H_
+#pragma once
 
 #include "cpu/simd/quantized.h"
 #include "cpu/simd/vec.h"
@@ -220,5 +219,3 @@ inline void DecodeRow(const QuantizedWeights& w, size_t row, float* to) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_UNPACK_H_

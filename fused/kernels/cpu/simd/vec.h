@@ -4,8 +4,7 @@
 // that namespace and no C++ library header is included, so the linker cannot mix code of different instruction sets.
 // Built on the vector extensions of GCC and Clang, with intrinsics only if the extensions lack an operation (fused
 // multiply-add, half precision).
-#ifndef MOJO_KERNELS_CPU_SIMD_VEC_H_
-#define MOJO_KERNELS_CPU_SIMD_VEC_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -322,5 +321,3 @@ MOJO_INLINE void ForEachVector(size_t n, Body body) {
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_VEC_H_

@@ -1,6 +1,5 @@
 // Rows of any element type as float32.
-#ifndef MOJO_KERNELS_CPU_SIMD_WIDEN_H_
-#define MOJO_KERNELS_CPU_SIMD_WIDEN_H_
+#pragma once
 
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/vec.h"
@@ -25,5 +24,3 @@ static inline void ToFloat32(ElementType type, const void* from, float* to, size
 
 }  // namespace MOJO_ISA
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CPU_SIMD_WIDEN_H_

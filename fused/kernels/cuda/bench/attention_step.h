@@ -1,7 +1,6 @@
 // Decode steps of Attention, with the cache updated in place and its length on the device; shared by the programs that
 // time them.
-#ifndef MOJO_KERNELS_CUDA_BENCH_ATTENTION_STEP_H_
-#define MOJO_KERNELS_CUDA_BENCH_ATTENTION_STEP_H_
+#pragma once
 
 #include "cuda/bench/timing.h"
 
@@ -85,5 +84,3 @@ inline double ReadBandwidth(cudaStream_t stream) {
   Check(cudaFree(const_cast<float4*>(p)), "free");
   return kBytes / us * 1e6;
 }
-
-#endif  // MOJO_KERNELS_CUDA_BENCH_ATTENTION_STEP_H_

@@ -1,7 +1,6 @@
 // Steps of DeepSeek's latent attention: 128 heads that read latents of 512 + 64 numbers in bfloat16, the length on the
 // device; shared by the programs that time them.
-#ifndef MOJO_KERNELS_CUDA_BENCH_LATENT_STEP_H_
-#define MOJO_KERNELS_CUDA_BENCH_LATENT_STEP_H_
+#pragma once
 
 #include "cuda/bench/attention_step.h"
 
@@ -55,5 +54,3 @@ class LatentStep {
   void *q_, *latents_, *y_, *scratch_;
   double keys_;
 };
-
-#endif  // MOJO_KERNELS_CUDA_BENCH_LATENT_STEP_H_

@@ -217,24 +217,21 @@ Row MakeRow(const char* op, size_t t, size_t h, Buffers* buffers) {
   } else if (strstr(op, "gate") != nullptr) {  // heads of 128 channels, gate after; or whole rows, gate before
     const bool first = op[0] == 'g';
     const size_t width = first ? h : 128;
-    const MojoGatedRMSNormArgs a = {buffers->Make(t * h),
-                                    buffers->Make(t * h),
-                                    buffers->Make(width),
-                                    buffers->Make(t * h),
-                                    t * h / width,
-                                    width,
-                                    1,
-                                    first,
-                                    1e-6f,
-                                    1,
-                                    kMojoBFloat16,
-                                    kMojoBFloat16,
-                                    kMojoBFloat16};
+    MojoGatedRMSNormArgs a = {{first, 1, 1e-6f, true}};
+    a.x = buffers->Make(t * h);
+    a.gate = buffers->Make(t * h);
+    a.scale = buffers->Make(width);
+    a.y = buffers->Make(t * h);
+    a.rows = t * h / width, a.width = width;
+    a.x_type = a.gate_type = a.scale_type = kMojoBFloat16;
     row.bytes = 3.0 * t * h * 2 + width * 2;
     row.call = [a](cudaStream_t s) { Check(MojoCudaGatedRMSNorm(&a, s), "gated norm"); };
   } else if (strcmp(op, "swiglu") == 0) {
-    const MojoGLUArgs a = {
-        buffers->Make(t * h), buffers->Make(t * h), buffers->Make(t * h), t * h, kMojoBFloat16, kMojoSilu, 1, 0, 0};
+    MojoGLUArgs a = {{mojo::Activation::kSilu, 1, 0, 0}};
+    a.gate = buffers->Make(t * h);
+    a.up = buffers->Make(t * h);
+    a.y = buffers->Make(t * h);
+    a.count = t * h, a.type = kMojoBFloat16;
     row.bytes = 3.0 * t * h * 2;
     row.call = [a](cudaStream_t s) { Check(MojoCudaGLU(&a, s), "GLU"); };
   } else {

@@ -15,15 +15,15 @@ constexpr double kBytesPerSecond = 4.61e12, kOperationsPerSecond = 787e12;
 struct Shape {
   const char* name;
   size_t experts, top_k, hidden, inner;
-  MojoPacking packing;
+  mojo::Packing packing;
   bool in_out, clamped;
 };
 
-const Shape kShapes[] = {{"qwen3-30b", 128, 8, 2048, 768, kMojoHalves, false, false},
-                         {"dsv3-tp8", 256, 8, 7168, 256, kMojoHalves, false, false},
-                         {"gptoss-20b", 32, 4, 2880, 2880, kMojoInterleaved, false, true},
-                         {"gptoss-20b-in_out", 32, 4, 2880, 2880, kMojoInterleaved, true, true},
-                         {"mixtral", 8, 2, 4096, 14336, kMojoHalves, false, false}};
+const Shape kShapes[] = {{"qwen3-30b", 128, 8, 2048, 768, mojo::Packing::kHalves, false, false},
+                         {"dsv3-tp8", 256, 8, 7168, 256, mojo::Packing::kHalves, false, false},
+                         {"gptoss-20b", 32, 4, 2880, 2880, mojo::Packing::kInterleaved, false, true},
+                         {"gptoss-20b-in_out", 32, 4, 2880, 2880, mojo::Packing::kInterleaved, true, true},
+                         {"mixtral", 8, 2, 4096, 14336, mojo::Packing::kHalves, false, false}};
 const size_t kTokens[] = {1, 8, 64, 512, 4096};
 
 void TimeMoE(const Shape& s, const std::vector<size_t>& tokens, cudaStream_t stream) {
@@ -41,11 +41,11 @@ void TimeMoE(const Shape& s, const std::vector<size_t>& tokens, cudaStream_t str
   if (s.clamped) {
     a.gate_up_bias = biases[0];
     a.down_bias = biases[1];
-    a.alpha = 1.702f;
-    a.limit = 7;
-    a.up_offset = 1;
+    a.gate.alpha = 1.702f;
+    a.gate.limit = 7;
+    a.gate.up_offset = 1;
   } else {
-    a.alpha = 1;
+    a.gate.alpha = 1;
   }
   a.top_k = s.top_k;
   a.experts = s.experts;
@@ -96,7 +96,7 @@ void TimeRouter(size_t experts, bool groups, size_t rows, cudaStream_t stream) {
   a.rows = rows;
   a.experts = experts;
   a.logits_type = a.bias_type = kMojoBFloat16;
-  a.score = groups ? kMojoSigmoid : kMojoSoftmax;
+  a.score = groups ? mojo::Score::kSigmoid : mojo::Score::kSoftmax;
   a.groups = groups ? 8 : 1;
   a.group_top_k = groups ? 4 : 1;
   a.top2_sum = groups;

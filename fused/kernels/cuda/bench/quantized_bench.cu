@@ -11,22 +11,27 @@ namespace {
 // Speed of an H200: bytes a second read from memory, and bf16 operations a second of large products.
 constexpr double kBytesPerSecond = 4.61e12, kOperationsPerSecond = 787e12, kOperationsOfE4M3 = 1389e12;
 
-const char* RoundingName(MojoRounding r) {
-  return r == kMojoNotRounded ? "float" : r == kMojoToInt16 ? "int16" : r == kMojoToInt8 ? "int8" : "fp8";
+const char* RoundingName(mojo::Activations r) {
+  return r == mojo::Activations::kFloat   ? "float"
+         : r == mojo::Activations::kInt16 ? "int16"
+         : r == mojo::Activations::kInt8  ? "int8"
+                                          : "fp8";
 }
 
 struct Format {
   const char* name;
-  MojoCode code;
+  mojo::Code code;
   MojoScales scales;
   int zero;
   bool minus;
 };
 
-const Format kFormats[] = {
-    {"q4_0", kMojoInt4, kMojoHalfScales, 8, false},      {"q4_1", kMojoInt4, kMojoHalfScales, 0, true},
-    {"q4_K", kMojoInt4, kMojoTwofoldScales, 0, true},    {"q8_0", kMojoInt8, kMojoHalfScales, 128, false},
-    {"mxfp4", kMojoE2M1, kMojoExponentScales, 0, false}, {"e4m3", kMojoE4M3, kMojoPanelScales, 0, false}};
+const Format kFormats[] = {{"q4_0", mojo::Code::kInt4, kMojoHalfScales, 8, false},
+                           {"q4_1", mojo::Code::kInt4, kMojoHalfScales, 0, true},
+                           {"q4_K", mojo::Code::kInt4, kMojoTwofoldScales, 0, true},
+                           {"q8_0", mojo::Code::kInt8, kMojoHalfScales, 128, false},
+                           {"mxfp4", mojo::Code::kE2m1, kMojoExponentScales, 0, false},
+                           {"e4m3", mojo::Code::kE4m3, kMojoPanelScales, 0, false}};
 
 // Mask clears bits, so that no code of e4m3 is NaN.
 __global__ void Mask(uint32_t* p, size_t n) {
@@ -52,8 +57,8 @@ struct Weights {
       return p;
     };
     // All matrices repeat the codes of the first, which saves time.
-    const bool eights = f.code == kMojoE4M3;
-    const size_t code_bytes = blocks * (f.code == kMojoInt8 || eights ? 512 : 256);
+    const bool eights = f.code == mojo::Code::kE4m3;
+    const size_t code_bytes = blocks * (f.code == mojo::Code::kInt8 || eights ? 512 : 256);
     void* const codes = take(code_bytes, true);
     if (eights) Mask<<<1024, 256>>>(static_cast<uint32_t*>(codes), code_bytes / 4);
     args.codes = codes;
@@ -89,7 +94,7 @@ struct Weights {
   }
 };
 
-void TimeLinear(const Format& f, size_t n, size_t k, MojoRounding rounding, cudaStream_t stream) {
+void TimeLinear(const Format& f, size_t n, size_t k, mojo::Activations rounding, cudaStream_t stream) {
   const Weights w(f, n, k, 1);
   const size_t most = 512;
   void* const x = Fill(most * k, 1, 1);
@@ -105,9 +110,10 @@ void TimeLinear(const Format& f, size_t n, size_t k, MojoRounding rounding, cuda
     const size_t scratch = MojoLinearScratch(&a);
     a.scratch = Allocate(scratch + 1);
     const double bytes = w.bytes + 2.0 * rows * (n + k), operations = 2.0 * rows * n * k;
-    const double floor = std::max(bytes / kBytesPerSecond,
-                                  operations / (rounding == kMojoToE4M3 ? kOperationsOfE4M3 : kOperationsPerSecond)) *
-                         1e6;
+    const double floor =
+        std::max(bytes / kBytesPerSecond,
+                 operations / (rounding == mojo::Activations::kFp8 ? kOperationsOfE4M3 : kOperationsPerSecond)) *
+        1e6;
     const double us =
         Microseconds(stream, floor, [&](cudaStream_t at) { Check(MojoCudaLinear(&a, at), "MojoCudaLinear"); });
     printf("linear %-6s %-5s [%5zu, %5zu] T %4zu  %8.1f us  floor %7.1f (%3.0f%%)  %6.0f GB/s  %6.1f TFlop/s\n", f.name,
@@ -125,7 +131,7 @@ struct Shape {
   bool clamped;  // as in gpt-oss: biases, and gates and ups by turns
 };
 
-void TimeExperts(const Shape& s, const Format& f, MojoRounding rounding, cudaStream_t stream) {
+void TimeExperts(const Shape& s, const Format& f, mojo::Activations rounding, cudaStream_t stream) {
   const Weights up(f, 2 * s.inner, s.hidden, s.experts), down(f, s.hidden, s.inner, s.experts);
   const size_t most = 4096;
   void* const x = Fill(most * s.hidden, 1, 1);
@@ -158,12 +164,12 @@ void TimeExperts(const Shape& s, const Format& f, MojoRounding rounding, cudaStr
     a.moe.inner = s.inner;
     a.moe.x_type = kMojoBFloat16;
     a.moe.weights_type = a.moe.expert_type = kMojoFloat32;
-    a.moe.packing = s.clamped ? kMojoInterleaved : kMojoHalves;
-    a.moe.alpha = s.clamped ? 1.702f : 1;
+    a.moe.packing = s.clamped ? mojo::Packing::kInterleaved : mojo::Packing::kHalves;
+    a.moe.gate.alpha = s.clamped ? 1.702f : 1;
     if (s.clamped) {
       a.moe.gate_up_bias = a.moe.down_bias = biases.data;
-      a.moe.limit = 7;
-      a.moe.up_offset = 1;
+      a.moe.gate.limit = 7;
+      a.moe.gate.up_offset = 1;
     }
     a.gate_up = up.args;
     a.down = down.args;
@@ -172,9 +178,10 @@ void TimeExperts(const Shape& s, const Format& f, MojoRounding rounding, cudaStr
     const double part = static_cast<double>(hit.size()) / static_cast<double>(s.experts);
     const double bytes = (up.bytes + down.bytes) * part + 4.0 * t * s.hidden;
     const double operations = 6.0 * t * s.top_k * s.hidden * s.inner;
-    const double floor = std::max(bytes / kBytesPerSecond,
-                                  operations / (rounding == kMojoToE4M3 ? kOperationsOfE4M3 : kOperationsPerSecond)) *
-                         1e6;
+    const double floor =
+        std::max(bytes / kBytesPerSecond,
+                 operations / (rounding == mojo::Activations::kFp8 ? kOperationsOfE4M3 : kOperationsPerSecond)) *
+        1e6;
     const double us =
         Microseconds(stream, floor, [&](cudaStream_t at) { Check(MojoCudaQMoE(&a, at), "MojoCudaQMoE"); });
     printf("%-11s %-6s %-5s T %4zu hit %3zu  %9.1f us  floor %8.1f (%3.0f%%)  %6.0f GB/s  %6.1f TFlop/s\n", s.name,
@@ -204,21 +211,23 @@ int main(int argc, char** argv) {
   if (chosen("experts")) {
     const Shape gptoss = {"gptoss-20b", 32, 4, 2880, 2880, true}, qwen = {"qwen3-30b", 128, 8, 2048, 768, false};
     const Shape deepseek = {"dsv3-tp8", 256, 8, 7168, 256, false};
-    TimeExperts(gptoss, kFormats[4], kMojoNotRounded, stream);
-    if (MojoCudaMultipliesE4M3(kMojoHalves)) TimeExperts(deepseek, kFormats[5], kMojoToE4M3, stream);
+    TimeExperts(gptoss, kFormats[4], mojo::Activations::kFloat, stream);
+    if (MojoCudaMultipliesE4M3(mojo::Packing::kHalves))
+      TimeExperts(deepseek, kFormats[5], mojo::Activations::kFp8, stream);
     if (chosen("all")) {
-      TimeExperts(gptoss, kFormats[4], kMojoToInt16, stream);
-      TimeExperts(qwen, kFormats[2], kMojoNotRounded, stream);
+      TimeExperts(gptoss, kFormats[4], mojo::Activations::kInt16, stream);
+      TimeExperts(qwen, kFormats[2], mojo::Activations::kFloat, stream);
     }
   }
   if (chosen("linear")) {
     for (const Format& f : kFormats) {
-      if (f.code == kMojoE4M3 && !MojoCudaMultipliesE4M3(kMojoHalves)) continue;
+      if (f.code == mojo::Code::kE4m3 && !MojoCudaMultipliesE4M3(mojo::Packing::kHalves)) continue;
       for (const size_t n : {4096, 14336})
-        TimeLinear(f, n, 4096, f.code == kMojoE4M3 ? kMojoToE4M3 : kMojoNotRounded, stream);
+        TimeLinear(f, n, 4096, f.code == mojo::Code::kE4m3 ? mojo::Activations::kFp8 : mojo::Activations::kFloat,
+                   stream);
     }
-    TimeLinear(kFormats[0], 4096, 4096, kMojoToInt16, stream);
-    TimeLinear(kFormats[0], 14336, 4096, kMojoToInt16, stream);
+    TimeLinear(kFormats[0], 4096, 4096, mojo::Activations::kInt16, stream);
+    TimeLinear(kFormats[0], 14336, 4096, mojo::Activations::kInt16, stream);
   }
   return 0;
 }

@@ -1,6 +1,5 @@
 // Shared parts of the programs that time calls after an L2 flush.
-#ifndef MOJO_KERNELS_CUDA_BENCH_TIMING_H_
-#define MOJO_KERNELS_CUDA_BENCH_TIMING_H_
+#pragma once
 
 #include <algorithm>
 
@@ -122,5 +121,3 @@ class OnDevice {
   OnDevice& operator=(const OnDevice&) = delete;
   T* const data;
 };
-
-#endif  // MOJO_KERNELS_CUDA_BENCH_TIMING_H_

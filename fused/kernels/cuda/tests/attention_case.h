@@ -1,6 +1,5 @@
 // A call of Attention with random tensors, and its expected results, in double on the host.
-#ifndef MOJO_KERNELS_CUDA_TESTS_ATTENTION_CASE_H_
-#define MOJO_KERNELS_CUDA_TESTS_ATTENTION_CASE_H_
+#pragma once
 
 #include <algorithm>
 #include <memory>
@@ -319,5 +318,3 @@ class Case {
     return equal;
   }
 };
-
-#endif  // MOJO_KERNELS_CUDA_TESTS_ATTENTION_CASE_H_

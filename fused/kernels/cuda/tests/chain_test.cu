@@ -22,9 +22,13 @@ void TestChain(Tally* tally, size_t rows, size_t width) {
     MojoCudaSetDependentLaunch(way > 0);
     x.ToDevice();
     a.Poison(), b.Poison(), q.Poison();
-    MojoRMSNormArgs norm = {x.device(), b.device(), scale.device(), a.device(),   x.device(), rows, width,
-                            1e-6f,      1,          kMojoBFloat16,  kMojoBFloat16};
-    const MojoGLUArgs glu = {a.device(), q.device(), b.device(), count, kMojoBFloat16, kMojoSilu, 1, 0, 0};
+    MojoRMSNormArgs norm = {{0, 1e-6f, true}};
+    norm.x = norm.sum = x.device(), norm.residual = b.device(), norm.scale = scale.device(), norm.y = a.device();
+    norm.rows = rows, norm.width = width;
+    norm.x_type = norm.scale_type = kMojoBFloat16;
+    MojoGLUArgs glu = {{mojo::Activation::kSilu, 1, 0, 0}};
+    glu.gate = a.device(), glu.up = q.device(), glu.y = b.device();
+    glu.count = count, glu.type = kMojoBFloat16;
     MojoRotaryArgs rotary = {};
     rotary.x = a.device(), rotary.y = q.device(), rotary.cos = rotary.sin = table.device();
     rotary.rank = 1, rotary.dims[0] = count / 128, rotary.width = rotary.rotated = 128;

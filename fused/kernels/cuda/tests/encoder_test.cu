@@ -56,24 +56,18 @@ void TestLayer(Tally* tally, const Case& c) {
   x.ToDevice(), residual.ToDevice(), x_bias.ToDevice(), scale.ToDevice(), bias.ToDevice();
   Numbers* y_at = c.in_place ? &residual : &y;
   Numbers* sum_at = c.in_place ? &x : &sum;
-  const MojoAddLayerNormArgs args = {x.device(),
-                                     residual.device(),
-                                     c.x_bias ? x_bias.device() : nullptr,
-                                     scale.device(),
-                                     bias.device(),
-                                     y_at->device(),
-                                     c.sum ? sum_at->device() : nullptr,
-                                     c.rows,
-                                     c.width,
-                                     epsilon,
-                                     c.x,
-                                     c.y};
+  MojoAddLayerNormArgs args = {{epsilon}};
+  args.x = x.device(), args.residual = residual.device(), args.x_bias = c.x_bias ? x_bias.device() : nullptr;
+  args.scale = scale.device(), args.bias = bias.device();
+  args.y = y_at->device(), args.sum = c.sum ? sum_at->device() : nullptr;
+  args.rows = c.rows, args.width = c.width;
+  args.x_type = c.x, args.y_type = c.y;
   Done(tally, NameOf(c), MojoCudaAddLayerNorm(&args, nullptr));
   Compare(tally, NameOf(c), y_at, c.y, want, 0.05);
   if (c.sum) Compare(tally, NameOf(c) + " sum", sum_at, c.x, want_sum, 0);
 }
 
-void TestGelu(Tally* tally, const Case& c, MojoActivation activation, float alpha) {
+void TestGelu(Tally* tally, const Case& c, mojo::Activation activation, float alpha) {
   const size_t count = c.rows * c.width;
   Random random(count + c.values);
   Numbers x(c.x, count, c.offset), bias(c.x, c.width, c.offset), y(c.x, count, c.offset);
@@ -86,11 +80,13 @@ void TestGelu(Tally* tally, const Case& c, MojoActivation activation, float alph
     // In the tail the result is g e^x, and one rounding of x moves that by |x| units.
     const double tail = want.value[i] == 0 ? 0 : fabs(log(fabs(want.value[i] / g)));
     want.off[i] = static_cast<float>(fabs(want.value[i]) * Unit(c.x) * (c.x == kMojoFloat32 ? 24 + tail : 2) +
-                                     Least(c.x) + (activation == kMojoGelu ? 1e-7 : 0));
+                                     Least(c.x) + (activation == mojo::Activation::kGelu ? 1e-7 : 0));
   }
   x.ToDevice(), bias.ToDevice();
   Numbers* at = c.in_place ? &x : &y;
-  const MojoBiasGELUArgs args = {x.device(), bias.device(), at->device(), c.rows, c.width, activation, alpha, c.x};
+  MojoBiasGELUArgs args = {{activation, alpha}};
+  args.x = x.device(), args.bias = bias.device(), args.y = at->device();
+  args.rows = c.rows, args.width = c.width, args.type = c.x;
   Done(tally, NameOf(c), MojoCudaBiasGELU(&args, nullptr));
   CompareActivated(tally, NameOf(c), at, c.x, &want, c.values == kNormal ? 0.02 : 1);
 }
@@ -106,7 +102,7 @@ int main() {
     for (const size_t width : {1, 7, 64, 100, 384, 768, 1024, 1280, 3072, 5120, 12288, 20000}) {
       for (const size_t rows : {0, 1, 5, 197}) {
         TestLayer(&layer, {rows, width, t[0], t[1]});
-        if (same) TestGelu(&gelu, {rows, width, t[0], t[1]}, kMojoGelu, 1);
+        if (same) TestGelu(&gelu, {rows, width, t[0], t[1]}, mojo::Activation::kGelu, 1);
       }
       TestLayer(&layer, {9, width, t[0], t[1], kNormal, 4, false, true, false});
       TestLayer(&layer, {9, width, t[0], t[1], kNormal, 0, same, false, true});
@@ -115,8 +111,8 @@ int main() {
       if (!same) continue;
       TestLayer(&layer, {9, width, t[0], t[1], kHuge});
       for (const Values values : {kNormal, kHuge, kSpecial}) {
-        TestGelu(&gelu, {9, width, t[0], t[1], values, 0, true}, kMojoSilu, 1.702f);
-        TestGelu(&gelu, {9, width, t[0], t[1], values, 4}, kMojoGeluTanh, 1);
+        TestGelu(&gelu, {9, width, t[0], t[1], values, 0, true}, mojo::Activation::kSilu, 1.702f);
+        TestGelu(&gelu, {9, width, t[0], t[1], values, 4}, mojo::Activation::kGeluTanh, 1);
       }
     }
   }

@@ -9,7 +9,7 @@ bool small = false;
 struct GLUCase {
   size_t count;
   MojoType type;
-  MojoActivation activation;
+  mojo::Activation activation;
   float alpha = 1, limit = 0, up_offset = 0;
   Values values = kNormal;
   size_t offset = 0;
@@ -34,15 +34,16 @@ void TestGLU(Tally* tally, const GLUCase& c) {
       }
       const float a = RoundTo(c.type, Activation(c.activation, g, c.alpha)), v = RoundTo(c.type, u + c.up_offset);
       want.value[i] = RoundTo(c.type, static_cast<double>(a) * v);
-      want.off[i] =
-          static_cast<float>(fabs(want.value[i]) * Unit(c.type) * (c.type == kMojoFloat32 ? 24 : 2) +
-                             Least(c.type) * (1 + fabs(v)) + (c.activation == kMojoGelu ? 1e-7 : 0) * fabs(v));
+      want.off[i] = static_cast<float>(fabs(want.value[i]) * Unit(c.type) * (c.type == kMojoFloat32 ? 24 : 2) +
+                                       Least(c.type) * (1 + fabs(v)) +
+                                       (c.activation == mojo::Activation::kGelu ? 1e-7 : 0) * fabs(v));
     }
   });
   gate.ToDevice(), up.ToDevice();
   Numbers* at = c.in_place ? &gate : &y;
-  const MojoGLUArgs args = {gate.device(), up.device(), at->device(), c.count,    c.type,
-                            c.activation,  c.alpha,     c.limit,      c.up_offset};
+  MojoGLUArgs args = {{c.activation, c.alpha, c.limit, c.up_offset}};
+  args.gate = gate.device(), args.up = up.device(), args.y = at->device();
+  args.count = c.count, args.type = c.type;
   Done(tally, name, MojoCudaGLU(&args, nullptr));
   CompareActivated(tally, name, at, c.type, &want, c.values == kNormal ? 0.02 : 1);
 }
@@ -51,11 +52,12 @@ void TestGLUs(Tally* tally) {
   const size_t counts[] = {
       0, 1, 3, 7, 8, 33, 100, 2048, 7168, 3 * 2880, 8 * 7168 + 5, 33 * 4096, 512 * 2048 + 1, 4096 * 768};
   for (const MojoType type : {kMojoBFloat16, kMojoFloat16, kMojoFloat32}) {
-    for (const MojoActivation activation : {kMojoSilu, kMojoGelu, kMojoGeluTanh}) {
+    for (const mojo::Activation activation :
+         {mojo::Activation::kSilu, mojo::Activation::kGelu, mojo::Activation::kGeluTanh}) {
       for (const size_t n : counts) {
         if (n > (small ? 60000 : 4000000)) continue;
         TestGLU(tally, {n, type, activation});
-        TestGLU(tally, {n, type, activation, activation == kMojoSilu ? 1.702f : 1, 7, 1});
+        TestGLU(tally, {n, type, activation, activation == mojo::Activation::kSilu ? 1.702f : 1, 7, 1});
       }
       for (const Values values : {kHuge, kTiny, kZero, kSpecial}) {
         TestGLU(tally, {5001, type, activation, 1, 0, 0, values});

@@ -1,6 +1,5 @@
 // Shared parts of the test programs: numbers of the three types on the host, and device memory with guards.
-#ifndef MOJO_KERNELS_CUDA_TESTS_HOST_H_
-#define MOJO_KERNELS_CUDA_TESTS_HOST_H_
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -133,5 +132,3 @@ inline void InParallel(size_t n, const std::function<void(size_t, size_t)>& body
 inline const char* TypeName(MojoType type) {
   return type == kMojoFloat32 ? "fp32" : type == kMojoFloat16 ? "fp16" : "bf16";
 }
-
-#endif  // MOJO_KERNELS_CUDA_TESTS_HOST_H_

@@ -15,9 +15,9 @@ enum Routing { kSpread, kAllOnOne, kRepeated, kBadIds, kFewExperts };
 
 struct Form {
   MojoType x = kMojoBFloat16, experts_type = kMojoBFloat16, weights = kMojoFloat32;
-  MojoPacking packing = kMojoHalves;
+  mojo::Packing packing = mojo::Packing::kHalves;
   bool gate_up_in_out = false, down_in_out = false, biases = false;
-  MojoActivation activation = kMojoSilu;
+  mojo::Activation activation = mojo::Activation::kSilu;
   float alpha = 1, limit = 0, up_offset = 0;
   size_t offset = 0;  // of the tensors' data, in bytes
 };
@@ -33,13 +33,13 @@ double Activate(const Form& f, double gate, double up) {
   }
   double v = 0;
   switch (f.activation) {
-    case kMojoSilu: v = mojo_test::Silu(gate, f.alpha); break;
-    case kMojoGelu: v = mojo_test::Gelu(gate); break;
-    case kMojoGeluTanh: v = mojo_test::GeluTanh(gate); break;
-    case kMojoRelu: v = fmax(gate, 0.0); break;
-    case kMojoReluSquared: v = fmax(gate, 0.0) * fmax(gate, 0.0); break;
+    case mojo::Activation::kSilu: v = mojo_test::Silu(gate, f.alpha); break;
+    case mojo::Activation::kGelu: v = mojo_test::Gelu(gate); break;
+    case mojo::Activation::kGeluTanh: v = mojo_test::GeluTanh(gate); break;
+    case mojo::Activation::kRelu: v = fmax(gate, 0.0); break;
+    case mojo::Activation::kRelu2: v = fmax(gate, 0.0) * fmax(gate, 0.0); break;
   }
-  return f.packing == kMojoNoGate ? v : v * (up + f.up_offset);
+  return f.packing == mojo::Packing::kNone ? v : v * (up + f.up_offset);
 }
 
 // Parallel calls work for 0 to n - 1 on all processors.
@@ -65,7 +65,7 @@ struct Layer {
   Layer(const Form& f, const Size& s, Random* random)
       : form(f),
         size(s),
-        packed(f.packing == kMojoNoGate ? s.inner : 2 * s.inner),
+        packed(f.packing == mojo::Packing::kNone ? s.inner : 2 * s.inner),
         gate_up(f.experts_type, s.experts * packed * s.hidden, f.offset),
         down(f.experts_type, s.experts * s.inner * s.hidden, f.offset),
         gate_up_bias(f.experts_type, s.experts * packed),
@@ -154,9 +154,10 @@ struct Call {
           return sum;
         };
         for (size_t i = 0; i < s.inner; ++i) {
-          const bool turns = f.packing == kMojoInterleaved;
+          const bool turns = f.packing == mojo::Packing::kInterleaved;
           const double gate = product(turns ? 2 * i : i);
-          activated[i] = Activate(f, gate, f.packing == kMojoNoGate ? 0 : product(turns ? 2 * i + 1 : s.inner + i));
+          activated[i] =
+              Activate(f, gate, f.packing == mojo::Packing::kNone ? 0 : product(turns ? 2 * i + 1 : s.inner + i));
         }
         for (size_t h = 0; h < s.hidden; ++h) {
           const float* w = &layer.down_rows[(e * s.hidden + h) * s.inner];
@@ -191,10 +192,10 @@ struct Call {
     a.packing = f.packing;
     a.gate_up_in_out = f.gate_up_in_out;
     a.down_in_out = f.down_in_out;
-    a.activation = f.activation;
-    a.alpha = f.alpha;
-    a.limit = f.limit;
-    a.up_offset = f.up_offset;
+    a.gate.activation = f.activation;
+    a.gate.alpha = f.alpha;
+    a.gate.limit = f.limit;
+    a.gate.up_offset = f.up_offset;
     return a;
   }
 
@@ -290,13 +291,13 @@ void TestForms(MojoType x, MojoType experts, MojoType weights, const std::vector
     f.x = x;
     f.experts_type = experts;
     f.weights = weights;
-    f.packing = static_cast<MojoPacking>(n % 3);
+    f.packing = static_cast<mojo::Packing>(n % 3);
     f.gate_up_in_out = n / 3 % 2 != 0;
     f.down_in_out = n / 6 % 2 != 0;
-    f.activation = static_cast<MojoActivation>(n % 5);
+    f.activation = static_cast<mojo::Activation>(n % 5);
     f.biases = n % 4 != 1;
-    if (f.activation == kMojoSilu && n % 2 == 0) f.alpha = 1.702f;
-    if (f.packing != kMojoNoGate && n % 4 >= 2) f.limit = 1.5f, f.up_offset = 1;
+    if (f.activation == mojo::Activation::kSilu && n % 2 == 0) f.alpha = 1.702f;
+    if (f.packing != mojo::Packing::kNone && n % 4 >= 2) f.limit = 1.5f, f.up_offset = 1;
     const Layer layer(f, {8, 3, 136, inner}, random);
     for (const size_t t : tokens) Test(layer, t, static_cast<Routing>(n % 5), random);
   }
@@ -368,7 +369,7 @@ void TestEachWay(Random* random) {
   for (int n = 0; n < 4; ++n) {
     Form f;
     f.x = f.experts_type = n == 3 ? kMojoFloat32 : n == 2 ? kMojoFloat16 : kMojoBFloat16;
-    f.packing = n == 1 ? kMojoInterleaved : kMojoHalves;
+    f.packing = n == 1 ? mojo::Packing::kInterleaved : mojo::Packing::kHalves;
     f.gate_up_in_out = f.down_in_out = n == 1;
     f.biases = n == 1;
     const Layer layer(f, {4, 2, 136, 88}, random);
@@ -421,7 +422,7 @@ int main(int argc, char** argv) {
   Line("odd sizes, unaligned data", &before, &error);
   for (int n = 0; n < 4; ++n) {
     Form f;
-    f.packing = n % 2 == 0 ? kMojoHalves : kMojoInterleaved;
+    f.packing = n % 2 == 0 ? mojo::Packing::kHalves : mojo::Packing::kInterleaved;
     f.gate_up_in_out = f.down_in_out = n >= 2;
     const Layer layer(f, {16, 4, 256, 192}, &random);
     for (const size_t t : {4, 8, 16, 64, 200}) TestGraph(layer, t, &random);
@@ -433,7 +434,7 @@ int main(int argc, char** argv) {
       for (int n = 0; n < 3; ++n) {
         Form f;
         f.x = f.experts_type = type;
-        f.packing = static_cast<MojoPacking>(n);
+        f.packing = static_cast<mojo::Packing>(n);
         f.gate_up_in_out = f.down_in_out = n == 1;
         f.biases = n == 1;
         const Layer layer(f, {32, 4, 320, 160}, &random);
@@ -446,7 +447,7 @@ int main(int argc, char** argv) {
     Form f;
     const Layer wide(f, {6, 2, 2048, 768}, &random);
     for (const size_t t : {1, 8, 16, 64}) Test(wide, t, kSpread, &random);
-    f.packing = kMojoInterleaved;
+    f.packing = mojo::Packing::kInterleaved;
     f.biases = true;
     f.limit = 7;
     f.alpha = 1.702f;
@@ -460,7 +461,7 @@ int main(int argc, char** argv) {
       for (int n = 0; n < 3; ++n) {
         Form g;
         g.x = g.experts_type = type;
-        g.packing = static_cast<MojoPacking>(n);
+        g.packing = static_cast<mojo::Packing>(n);
         g.biases = n != 0;
         const Layer deep(g, {2, 1, 2056, 2048}, &random);
         for (const size_t t : {230, 333}) Test(deep, t, t == 230 ? kSpread : kAllOnOne, &random);

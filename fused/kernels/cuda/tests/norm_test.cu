@@ -47,10 +47,11 @@ void TestNorm(Tally* tally, const NormCase& c) {
   x.ToDevice(), residual.ToDevice(), scale.ToDevice();
   Numbers* y_at = c.in_place ? (c.add ? &residual : &x) : &y;
   Numbers* sum_at = c.in_place ? &x : &sum;
-  const MojoRMSNormArgs args = {
-      x.device(), residual.device(), scale.device(), y_at->device(), c.no_sum ? nullptr : sum_at->device(),
-      c.rows,     c.width,           epsilon,        c.after,        c.x,
-      c.scale};
+  MojoRMSNormArgs args = {{0, epsilon, c.after}};
+  args.x = x.device(), args.residual = residual.device(), args.scale = scale.device();
+  args.y = y_at->device(), args.sum = c.no_sum ? nullptr : sum_at->device();
+  args.rows = c.rows, args.width = c.width;
+  args.x_type = c.x, args.scale_type = c.scale;
   Done(tally, name, c.add ? MojoCudaAddRMSNorm(&args, nullptr) : MojoCudaRMSNorm(&args, nullptr));
   Compare(tally, name, y_at, y_type, want, 0.01);
   if (c.add && !c.no_sum) Compare(tally, name + " sum", sum_at, c.x, want_sum, 0);
@@ -150,7 +151,7 @@ void TestGated(Tally* tally, const GatedCase& c) {
     for (size_t r = begin; r < end; ++r) {
       for (size_t i = 0; i < c.width; ++i) {
         const size_t at = r * c.width + i;
-        a[i] = static_cast<float>(Activation(kMojoSilu, gate.Get(at), 1));
+        a[i] = static_cast<float>(Activation(mojo::Activation::kSilu, gate.Get(at), 1));
         row[i] = c.first ? x.Get(at) * a[i] : x.Get(at);
       }
       Normalize(
@@ -166,8 +167,10 @@ void TestGated(Tally* tally, const GatedCase& c) {
   });
   x.ToDevice(), gate.ToDevice(), scale.ToDevice();
   Numbers* at = c.in_place == 1 ? &x : c.in_place == 2 ? &gate : &y;
-  const MojoGatedRMSNormArgs args = {x.device(), gate.device(), scale.device(), at->device(), c.rows, c.width, c.groups,
-                                     c.first,    epsilon,       c.after,        c.x,          c.gate, c.scale};
+  MojoGatedRMSNormArgs args = {{c.first, static_cast<int64_t>(c.groups), epsilon, c.after}};
+  args.x = x.device(), args.gate = gate.device(), args.scale = scale.device(), args.y = at->device();
+  args.rows = c.rows, args.width = c.width;
+  args.x_type = c.x, args.gate_type = c.gate, args.scale_type = c.scale;
   Done(tally, name, MojoCudaGatedRMSNorm(&args, nullptr));
   Compare(tally, name, at, c.gate, want, c.values == kNormal ? 0.03 : 1);
 }

@@ -34,7 +34,7 @@ struct RotaryTensors {
   RotaryTensors(const RotaryCase& the, Random* random) : c(the) {
     MojoRotaryArgs& r = args.rotary;
     r.type = c.type;
-    r.rank = static_cast<int>(c.dims.size());
+    r.rank = c.dims.size();
     r.width = c.width;
     r.rotated = c.rotated;
     r.first = c.last ? c.width - c.rotated : 0;

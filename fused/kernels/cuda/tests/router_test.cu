@@ -7,8 +7,8 @@
 
 namespace {
 
-double Score(MojoScore score, double v) {
-  if (score == kMojoSigmoid) return 1 / (1 + exp(-v));
+double Score(mojo::Score score, double v) {
+  if (score == mojo::Score::kSigmoid) return 1 / (1 + exp(-v));
   return sqrt(log1p(exp(v)));
 }
 
@@ -38,7 +38,7 @@ int failures = 0, checks = 0, close_rows = 0;
 struct Form {
   MojoType type, bias_type;
   bool bias;
-  MojoScore score;
+  mojo::Score score;
   bool top_k_first, top2, renormalize;
   size_t groups, group_top_k;
   float excluded, epsilon, scale;
@@ -97,7 +97,7 @@ void Test(const Form& f, size_t rows, size_t experts, size_t top_k, Random* rand
     std::vector<double> score(experts), choice(experts);
     for (size_t e = 0; e < experts; ++e) score[e] = logits.Get(r * experts + e);
     if (!f.top_k_first) {
-      if (f.score == kMojoSoftmax) {
+      if (f.score == mojo::Score::kSoftmax) {
         Softmax(&score);
       } else {
         for (double& s : score) s = Score(f.score, s);
@@ -128,7 +128,7 @@ void Test(const Form& f, size_t rows, size_t experts, size_t top_k, Random* rand
     std::vector<double> want(top_k);
     for (size_t j = 0; j < top_k; ++j) want[j] = score[best[j]];
     if (f.top_k_first) {
-      if (f.score == kMojoSoftmax) {
+      if (f.score == mojo::Score::kSoftmax) {
         Softmax(&want);
       } else {
         for (double& w : want) w = Score(f.score, w);
@@ -170,7 +170,7 @@ int main() {
         f.type = type;
         f.bias_type = types[n / 3 % 3];
         f.bias = form % 2 != 0;
-        f.score = form < 3 ? kMojoSoftmax : form < 6 ? kMojoSigmoid : kMojoSqrtSoftplus;
+        f.score = form < 3 ? mojo::Score::kSoftmax : form < 6 ? mojo::Score::kSigmoid : mojo::Score::kSqrtsoftplus;
         f.top_k_first = form == 2 || form == 5;
         f.groups = f.top_k_first ? 1 : s.groups;
         f.group_top_k = f.top_k_first ? 1 : s.group_top_k;
@@ -183,9 +183,9 @@ int main() {
       }
     }
   }
-  Form f = {kMojoBFloat16, kMojoFloat32, true, kMojoSigmoid, false, true, true, 8, 4, 0, 1e-20f, 2.5f};
+  Form f = {kMojoBFloat16, kMojoFloat32, true, mojo::Score::kSigmoid, false, true, true, 8, 4, 0, 1e-20f, 2.5f};
   Test(f, 4096, 256, 8, &random);
-  f = {kMojoBFloat16, kMojoFloat32, false, kMojoSoftmax, false, false, true, 1, 1, 0, 0, 1};
+  f = {kMojoBFloat16, kMojoFloat32, false, mojo::Score::kSoftmax, false, false, true, 1, 1, 0, 0, 1};
   Test(f, 4096, 128, 8, &random);
   printf("router_test: %d checks, %d failed (%d rows too close to call)\n", checks, failures, close_rows);
   return failures == 0 ? 0 : 1;

@@ -141,7 +141,7 @@ void TestConv(Tally* tally, const ConvCase& c) {
                                at(static_cast<int64_t>(t + j) - static_cast<int64_t>(c.width - 1));
         z += product, size += fabs(product);
       }
-      const double result = c.silu ? Activation(kMojoSilu, z, 1) : z;
+      const double result = c.silu ? Activation(mojo::Activation::kSilu, z, 1) : z;
       want.value[r * c.tokens + t] = RoundTo(c.type, result);
       want.off[r * c.tokens + t] = static_cast<float>(size * 0x1p-21 + fabs(result) * Unit(c.type) + Least(c.type));
     }

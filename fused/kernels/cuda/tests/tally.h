@@ -1,7 +1,6 @@
 // Shared parts of the tests of ops on rows: the tally of an op, the values of its inputs, and norms and activations in
 // double.
-#ifndef MOJO_KERNELS_CUDA_TESTS_TALLY_H_
-#define MOJO_KERNELS_CUDA_TESTS_TALLY_H_
+#pragma once
 
 #include <algorithm>
 #include <initializer_list>
@@ -112,10 +111,10 @@ inline void Normalize(const std::vector<float>& x, const std::function<float(siz
   }
 }
 
-inline double Activation(MojoActivation activation, double g, double alpha) {
+inline double Activation(mojo::Activation activation, double g, double alpha) {
   switch (activation) {
-    case kMojoSilu: return mojo_test::Silu(g, alpha);
-    case kMojoGelu: return mojo_test::Gelu(g);
+    case mojo::Activation::kSilu: return mojo_test::Silu(g, alpha);
+    case mojo::Activation::kGelu: return mojo_test::Gelu(g);
     default: return mojo_test::GeluTanh(g);
   }
 }
@@ -141,5 +140,3 @@ inline int Report(std::initializer_list<const Tally*> tallies) {
   }
   return ok ? 0 : 1;
 }
-
-#endif  // MOJO_KERNELS_CUDA_TESTS_TALLY_H_

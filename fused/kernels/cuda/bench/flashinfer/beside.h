@@ -1,7 +1,6 @@
 // Times a peer's decode step next to ours, and compares their results. A program is for model number STEP_MODEL, since
 // peers are compiled for a width and a group of heads. `make flashinfer-benches` builds them.
-#ifndef MOJO_KERNELS_CUDA_BENCH_FLASHINFER_BESIDE_H_
-#define MOJO_KERNELS_CUDA_BENCH_FLASHINFER_BESIDE_H_
+#pragma once
 
 #include "cuda/bench/attention_step.h"
 
@@ -48,5 +47,3 @@ void Compare(const char* name) {
     }
   }
 }
-
-#endif  // MOJO_KERNELS_CUDA_BENCH_FLASHINFER_BESIDE_H_

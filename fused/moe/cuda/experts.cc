@@ -1,4 +1,4 @@
-#include "moe/cuda/moe_tuned.h"
+#include "moe/cuda/experts.h"
 
 #include <stdlib.h>
 
@@ -28,15 +28,14 @@ OrtStatus* TunedMoE::Read(
   return OutOfMemory(init.api);
 }
 
-void TunedMoE::Choose(MojoMoEArgs* call, const TakesMoEConfig& takes) const {
-  call->config = {};
-  if (tables_.empty()) return;
+MojoMoEConfig TunedMoE::Choose(const MojoMoEArgs& call, const TakesMoEConfig& takes) const {
+  if (tables_.empty()) return {};
   MoETableShape shape = shape_;
-  shape.experts = call->experts;
-  shape.top_k = call->top_k;
-  shape.hidden = call->hidden;
-  shape.inner = call->inner;
-  call->config = FindMoEConfig(tables_, shape, capability_, call->tokens, takes);
+  shape.experts = call.experts;
+  shape.top_k = call.top_k;
+  shape.hidden = call.hidden;
+  shape.inner = call.inner;
+  return FindMoEConfig(tables_, shape, capability_, call.tokens, takes);
 }
 
 }  // namespace mojo
