@@ -57,22 +57,17 @@ cudaError_t MojoCudaGatedRMSNorm(const MojoGatedRMSNormArgs* args, cudaStream_t 
 
 /* MojoNormQuantizeArgs is one NormQuantize. scale_type is x_type or float32. y is int8, or float8e4m3fn with float8.
  * sum may be x or residual. */
-typedef struct {
-  const void* x;        /* [rows, width] of x_type */
-  const void* residual; /* [rows, width] of x_type, or null */
-  const void* scale;    /* [width] of scale_type */
-  void* y;              /* [rows, width] */
-  float* y_scale;       /* [rows] */
-  void* sum;            /* [rows, width] of x_type, or null */
-  size_t rows;
-  size_t width;
-  float epsilon;
-  float least_scale;
-  int scale_after_cast; /* only if scale_type is x_type */
-  int float8;
-  MojoType x_type;
-  MojoType scale_type;
-} MojoNormQuantizeArgs;
+struct MojoNormQuantizeArgs : mojo::NormQuantizeAttributes { /* scale_after_cast only if scale_type is x_type */
+  const void* x = nullptr;                                   /* [rows, width] of x_type */
+  const void* residual = nullptr;                            /* [rows, width] of x_type, or null */
+  const void* scale = nullptr;                               /* [width] of scale_type */
+  void* y = nullptr;                                         /* [rows, width] */
+  float* y_scale = nullptr;                                  /* [rows] */
+  void* sum = nullptr;                                       /* [rows, width] of x_type, or null */
+  size_t rows = 0, width = 0;
+  bool float8 = false;
+  MojoType x_type = kMojoFloat32, scale_type = kMojoFloat32;
+};
 
 cudaError_t MojoCudaNormQuantize(const MojoNormQuantizeArgs* args, cudaStream_t stream);
 

@@ -250,7 +250,7 @@ cudaError_t MojoCudaNormQuantize(const MojoNormQuantizeArgs* args, cudaStream_t 
   if (args->width > INT32_MAX / 2 || args->rows > INT32_MAX) return cudaErrorInvalidValue;
   if (args->scale_type != args->x_type && args->scale_type != kMojoFloat32) return cudaErrorInvalidValue;
   const bool narrow = args->x_type != kMojoFloat32;
-  if (narrow && args->scale_after_cast != 0 && args->scale_type == kMojoFloat32) return cudaErrorInvalidValue;
+  if (narrow && args->scale_after_cast && args->scale_type == kMojoFloat32) return cudaErrorInvalidValue;
   const mojo::Params p = {args->x,
                           args->residual,
                           args->scale,
@@ -262,8 +262,8 @@ cudaError_t MojoCudaNormQuantize(const MojoNormQuantizeArgs* args, cudaStream_t 
                           1.0f / static_cast<float>(args->width),
                           args->epsilon,
                           args->least_scale,
-                          args->scale_after_cast != 0,
-                          args->float8 != 0};
+                          args->scale_after_cast,
+                          args->float8};
   switch (args->x_type) {
     case kMojoFloat32: return mojo::RunTypes<float, float>(*args, p, stream);
     case kMojoFloat16: return mojo::RunNarrow<mojo::Half>(*args, p, stream);

@@ -52,20 +52,12 @@ void Test(Tally* tally, const Case& c) {
   x.ToDevice(), residual.ToDevice(), scale.ToDevice();
   Numbers* sum_at = c.in_place ? &x : &sum;
   const float epsilon = 1e-5f, least_scale = 1e-9f;
-  const MojoNormQuantizeArgs args = {x.device(),
-                                     c.residual ? residual.device() : nullptr,
-                                     scale.device(),
-                                     y.device(),
-                                     static_cast<float*>(y_scale.device()),
-                                     c.sum ? sum_at->device() : nullptr,
-                                     c.rows,
-                                     c.width,
-                                     epsilon,
-                                     least_scale,
-                                     c.after,
-                                     c.float8,
-                                     c.x,
-                                     c.scale};
+  MojoNormQuantizeArgs args = {{epsilon, c.after, least_scale}};
+  args.x = x.device(), args.residual = c.residual ? residual.device() : nullptr, args.scale = scale.device();
+  args.y = y.device(), args.y_scale = static_cast<float*>(y_scale.device());
+  args.sum = c.sum ? sum_at->device() : nullptr;
+  args.rows = c.rows, args.width = c.width, args.float8 = c.float8;
+  args.x_type = c.x, args.scale_type = c.scale;
   Done(tally, name, MojoCudaNormQuantize(&args, nullptr));
   y.ToHost(), y_scale.ToHost();
   Want want_sum(count);
