@@ -18,12 +18,12 @@ namespace mojo {
 
 constexpr int kPlacePanels = 16;
 
-// Layout is how a block divides shared memory for kTokens, with weights of e4m3 (kEightBits) or e2m1. A step is 128
-// bytes of each token: the columns that share a scale of e4m3, or two units of e2m1. Several blocks with few tokens run
-// on a multiprocessor, so that one widens while another waits; with many it has four warpgroups that multiply for that,
-// of 64 rows each instead of two of 128.
+// StageLayout is how a block divides shared memory for kTokens, with weights of e4m3 (kEightBits) or e2m1. A step is
+// 128 bytes of each token: the columns that share a scale of e4m3, or two units of e2m1. Several blocks with few tokens
+// run on a multiprocessor, so that one widens while another waits; with many it has four warpgroups that multiply for
+// that, of 64 rows each instead of two of 128.
 template <bool kEightBits, int kTokens>
-struct Layout {
+struct StageLayout {
   static constexpr int kBlocks = kEightBits || kTokens > 32 ? 1 : kTokens == 32 ? 2 : 3;  // on a multiprocessor
   static constexpr int kOperands = kTokens == 128 ? 1 : 2;                                // of 64 rows of a warpgroup
   static constexpr int kMultipliers = kPlacePanels * kPanelRows / (64 * kOperands) * kGroup;  // threads that multiply
@@ -53,7 +53,7 @@ struct Layout {
 
 // Sums are a lane's accumulators: 8 * kTokens columns of each operand.
 template <bool kEightBits, int kTokens>
-using Sums = float[Layout<kEightBits, kTokens>::kOperands][kTokens / 8][4];
+using Sums = float[StageLayout<kEightBits, kTokens>::kOperands][kTokens / 8][4];
 
 // HopperCall is the kernels' parameters for a product.
 struct HopperCall {
@@ -164,7 +164,7 @@ __device__ __forceinline__ void CopyFactor(uint32_t to, const void* floats, uint
 template <bool kEightBits, int kTokens>
 __device__ __forceinline__ void CopyPanels(const HopperCall& a, const Place& place, int k, uint32_t stage,
                                            uint32_t full) {
-  typedef Layout<kEightBits, kTokens> L;
+  typedef StageLayout<kEightBits, kTokens> L;
   constexpr int kCodes = kPlacePanels * L::kUnits * L::kUnitBytes, kFactors = kPlacePanels * L::kUnits * 16;
   const int panel = place.row_block * (a.halves ? kPlacePanels / 2 : kPlacePanels);
   ArriveExpecting(full, kCodes + (kEightBits ? 0 : kFactors));
@@ -177,7 +177,7 @@ __device__ __forceinline__ void CopyPanels(const HopperCall& a, const Place& pla
 // flight before it waits for the results of the first one.
 template <bool kEightBits, int kTokens, QuantizedKind kKind>
 __device__ __forceinline__ void LoadPlaces(const HopperCall& a, char* memory) {
-  typedef Layout<kEightBits, kTokens> L;
+  typedef StageLayout<kEightBits, kTokens> L;
   constexpr int kLines = L::kLoaders / 8, kCopies = kTokens / kLines;  // tokens at once, and of a thread
   constexpr int kColumnBytes = kEightBits ? 1 : 2;
   const uint32_t shared = SharedAddress(memory), full = shared + L::kFullAt, free = shared + L::kFreeAt;

@@ -35,7 +35,7 @@ __device__ __forceinline__ uint32_t LoadShared(uint32_t address) {
 // StageReader is the location of a lane's operands in a stage.
 template <bool kEightBits, int kTokens>
 struct StageReader {
-  typedef Layout<kEightBits, kTokens> L;
+  typedef StageLayout<kEightBits, kTokens> L;
   uint32_t codes, scales;
 
   __device__ __forceinline__ explicit StageReader(bool halves) {
@@ -69,10 +69,11 @@ struct Quantized {
 // Each step widens two operands of depth 16: both operands of half a unit, or one operand of both halves. Meanwhile the
 // tensor cores multiply the operands of the step before.
 template <int kTokens, int kColumns>
-__device__ __forceinline__ uint32_t MultiplySteps(const HopperCall& a, const Span<Layout<false, kTokens>::kUnits>& span,
-                                                  uint32_t shared, Ring<Layout<false, kTokens>::kStages>* ring,
+__device__ __forceinline__ uint32_t MultiplySteps(const HopperCall& a,
+                                                  const Span<StageLayout<false, kTokens>::kUnits>& span,
+                                                  uint32_t shared, Ring<StageLayout<false, kTokens>::kStages>* ring,
                                                   Sums<false, kTokens>& sum) {
-  typedef Layout<false, kTokens> L;
+  typedef StageLayout<false, kTokens> L;
   constexpr int kOperands = L::kOperands, kTurns = L::kUnits * kOperands;  // of a stage
   const StageReader<false, kTokens> at(a.halves);
   const bool first_lane = threadIdx.x % 32 == 0;
@@ -129,10 +130,11 @@ __device__ __forceinline__ uint32_t MultiplySteps(const HopperCall& a, const Spa
 
 // MultiplyFew does the same by mma.sync, for a few tokens: warps do not wait for each other, and need few registers.
 template <int kTokens, int kColumns>
-__device__ __forceinline__ uint32_t MultiplyFew(const HopperCall& a, const Span<Layout<false, kTokens>::kUnits>& span,
-                                                uint32_t shared, Ring<Layout<false, kTokens>::kStages>* ring,
+__device__ __forceinline__ uint32_t MultiplyFew(const HopperCall& a,
+                                                const Span<StageLayout<false, kTokens>::kUnits>& span, uint32_t shared,
+                                                Ring<StageLayout<false, kTokens>::kStages>* ring,
                                                 Sums<false, kTokens>& sum) {
-  typedef Layout<false, kTokens> L;
+  typedef StageLayout<false, kTokens> L;
   const StageReader<false, kTokens> at(a.halves);
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -178,10 +180,11 @@ __device__ __forceinline__ uint32_t MultiplyFew(const HopperCall& a, const Span<
 
 // MultiplyEights does the same with weights of e4m3, 8 * kColumns tokens at once.
 template <int kTokens, int kColumns>
-__device__ __forceinline__ void MultiplyEights(const HopperCall& a, const Span<Layout<true, kTokens>::kUnits>& span,
-                                               int count, uint32_t shared, Ring<Layout<true, kTokens>::kStages>* ring,
+__device__ __forceinline__ void MultiplyEights(const HopperCall& a,
+                                               const Span<StageLayout<true, kTokens>::kUnits>& span, int count,
+                                               uint32_t shared, Ring<StageLayout<true, kTokens>::kStages>* ring,
                                                Sums<true, kTokens>& sum) {
-  typedef Layout<true, kTokens> L;
+  typedef StageLayout<true, kTokens> L;
   const StageReader<true, kTokens> at(a.halves);
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -236,9 +239,10 @@ __device__ __forceinline__ void MultiplyEights(const HopperCall& a, const Span<L
 
 // MultiplyGreat computes, slowly, the sums for weights whose powers above 2^127 do not fit bfloat16.
 template <int kTokens>
-__device__ __forceinline__ void MultiplyGreat(const HopperCall& a, const Span<Layout<false, kTokens>::kUnits>& span,
-                                              const Place& place, Sums<false, kTokens>& sum) {
-  typedef Layout<false, kTokens> L;
+__device__ __forceinline__ void MultiplyGreat(const HopperCall& a,
+                                              const Span<StageLayout<false, kTokens>::kUnits>& span, const Place& place,
+                                              Sums<false, kTokens>& sum) {
+  typedef StageLayout<false, kTokens> L;
   constexpr int kRows = 2 * L::kOperands;
   const LaneRows<L::kOperands> of;
   const int lane = threadIdx.x % 32, panel = PanelOf(a, place.row_block, of.Slot());
@@ -278,7 +282,7 @@ __device__ __forceinline__ void MultiplyGreat(const HopperCall& a, const Span<La
 
 // CallGreat is the same out of line, for kernels whose warpgroup multiplication that does not disturb.
 template <int kTokens>
-__device__ __noinline__ void CallGreat(const HopperCall& a, const Span<Layout<false, kTokens>::kUnits>& span,
+__device__ __noinline__ void CallGreat(const HopperCall& a, const Span<StageLayout<false, kTokens>::kUnits>& span,
                                        const Place& place, Sums<false, kTokens>& sum) {
   MultiplyGreat<kTokens>(a, span, place, sum);
 }
@@ -287,8 +291,9 @@ __device__ __noinline__ void CallGreat(const HopperCall& a, const Span<Layout<fa
 // from kColumns on.
 template <bool kEightBits, int kTokens, int kColumns>
 __device__ __forceinline__ void MultiplyPlace(const HopperCall& a,
-                                              const Span<Layout<kEightBits, kTokens>::kUnits>& span, const Place& place,
-                                              uint32_t shared, Ring<Layout<kEightBits, kTokens>::kStages>* ring,
+                                              const Span<StageLayout<kEightBits, kTokens>::kUnits>& span,
+                                              const Place& place, uint32_t shared,
+                                              Ring<StageLayout<kEightBits, kTokens>::kStages>* ring,
                                               Sums<kEightBits, kTokens>& sum) {
   if constexpr (kEightBits) {
     if (place.count <= 16) return MultiplyEights<kTokens, 2>(a, span, place.count, shared, ring, sum);
@@ -305,7 +310,7 @@ __device__ __forceinline__ void MultiplyPlace(const HopperCall& a,
       seen = MultiplySteps<kTokens, kColumns>(a, span, shared, ring, sum);
     }
     if (__any_sync(0xffffffffu, (seen & kGreat) != 0)) {
-      constexpr int kOperands = Layout<false, kTokens>::kOperands, kHalf = kTokens / 2;
+      constexpr int kOperands = StageLayout<false, kTokens>::kOperands, kHalf = kTokens / 2;
       Sums<false, kTokens> great = {};
       if constexpr (kTokens == 16) {
         MultiplyGreat<kTokens>(a, span, place, great);
@@ -323,8 +328,8 @@ __device__ __forceinline__ void MultiplyPlace(const HopperCall& a,
 // AddUp sums the results of a cluster's blocks in the first block. Their stages are free: a cluster has only one place.
 template <bool kEightBits, int kTokens>
 __device__ __forceinline__ void AddUp(int split, int count, char* memory, Sums<kEightBits, kTokens>& sum) {
-  constexpr int kThreads = Layout<kEightBits, kTokens>::kMultipliers,
-                kSums = 4 * Layout<kEightBits, kTokens>::kOperands;
+  constexpr int kThreads = StageLayout<kEightBits, kTokens>::kMultipliers,
+                kSums = 4 * StageLayout<kEightBits, kTokens>::kOperands;
   float* const mine = reinterpret_cast<float*>(memory) + threadIdx.x;
   const int rank = static_cast<int>(blockIdx.x) % split;
   WaitForGroup<kThreads>(2);

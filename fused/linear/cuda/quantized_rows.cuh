@@ -15,10 +15,10 @@ namespace mojo {
 constexpr int kPairRows = 2 * kPanelRows;
 constexpr int kRowStages = 6;
 
-// Activations are a lane's part of one token's block: four columns, and the four 16 further. kPlain is for activations
+// LoadedBlock is a lane's part of one token's block: four columns, and the four 16 further. kPlain is for activations
 // that are operands unchanged, and for weights with only block factors.
 template <bool kPlain>
-struct Activations {
+struct LoadedBlock {
   static constexpr int kMost = kPlain ? 1 : 3;
   uint32_t parts[kMost][4];
   float step, sums[2];  // the same for the four lanes of a token
@@ -151,7 +151,7 @@ __device__ __forceinline__ void MultiplyRows(const RowsCall& a, size_t panel, co
       weights.LoadFactors(f, a.slot, from, half, summed);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        Activations<kPlain> x;
+        LoadedBlock<kPlain> x;
         x.Make(from + a.slot.x + (tile * blockDim.x + threadIdx.x) * x_bytes, a.type, a.rounding, a.parts, summed);
         if (half == 1) x.NextHalf();
         float steps[2] = {}, sums[2] = {};

@@ -14,7 +14,7 @@ namespace mojo {
 template <bool kEightBits, int kTokens, QuantizedKind kKind>
 __device__ __forceinline__ void StoreProducts(const HopperCall& a, const Place& place, const int2* choices,
                                               const Sums<kEightBits, kTokens>& sum) {
-  constexpr int kRows = 2 * Layout<kEightBits, kTokens>::kOperands;  // of a lane
+  constexpr int kRows = 2 * StageLayout<kEightBits, kTokens>::kOperands;  // of a lane
   const QuantizedProduct& p = a.p;
   const LaneRows<kRows / 2> of;
   const int lane = threadIdx.x % 32, panel = PanelOf(a, place.row_block, of.Slot());
@@ -92,7 +92,7 @@ __device__ __forceinline__ void PairUp(const HopperCall& a, const float (&sum)[k
 template <bool kEightBits, int kTokens>
 __device__ __forceinline__ void StoreActivated(const HopperCall& a, const Place& place, char* memory,
                                                Sums<kEightBits, kTokens>& sum) {
-  typedef Layout<kEightBits, kTokens> L;
+  typedef StageLayout<kEightBits, kTokens> L;
   constexpr int kPairs = L::kOperands;  // of a lane
   const QuantizedProduct& p = a.p;
   const MojoMoEArgs& m = p.moe;

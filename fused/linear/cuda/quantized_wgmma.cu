@@ -16,7 +16,7 @@ namespace {
 // MultiplyPlaces multiplies and stores the loaded places until the loader marks the end.
 template <bool kEightBits, int kTokens, QuantizedKind kKind>
 __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory) {
-  typedef Layout<kEightBits, kTokens> L;
+  typedef StageLayout<kEightBits, kTokens> L;
   const uint32_t shared = SharedAddress(memory);
   const Span<L::kUnits> span(a);
   WaitForPrevious();
@@ -55,13 +55,13 @@ __device__ __forceinline__ void MultiplyPlaces(const HopperCall& a, char* memory
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
 // MultiplyQuantized. Registers: 72 if three blocks run on a multiprocessor and 96 if two do; else 168, of which a
-// thread that loads keeps 88 and one that multiplies has 208. Shared memory: see Layout.
+// thread that loads keeps 88 and one that multiplies has 208. Shared memory: see StageLayout.
 template <bool kEightBits, int kTokens, QuantizedKind kKind>
-__global__ void __launch_bounds__(Layout<kEightBits, kTokens>::kThreads, Layout<kEightBits, kTokens>::kBlocks)
+__global__ void __launch_bounds__(StageLayout<kEightBits, kTokens>::kThreads, StageLayout<kEightBits, kTokens>::kBlocks)
     MultiplyQuantized(const __grid_constant__ HopperCall a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) char memory[];
-  typedef Layout<kEightBits, kTokens> L;
+  typedef StageLayout<kEightBits, kTokens> L;
   if (threadIdx.x == 0) {
     PrefetchMap(&a.codes);
     if (!kEightBits) PrefetchMap(&a.scales);
@@ -174,7 +174,7 @@ cudaError_t MapPanels(const HopperCall& a, const void* data, int bytes, int unit
 
 template <bool kEightBits, int kTokens, QuantizedKind kKind>
 cudaError_t Run(HopperCall a, cudaStream_t stream) {
-  typedef Layout<kEightBits, kTokens> L;
+  typedef StageLayout<kEightBits, kTokens> L;
   if (cudaError_t e = MapPanels(a, a.p.weights.codes, L::kUnitBytes, L::kUnits, &a.codes)) return e;
   if (!kEightBits) {
     if (cudaError_t e = MapPanels(a, a.p.weights.scale, 16, L::kUnits, &a.scales)) return e;
@@ -232,11 +232,11 @@ bool HopperHas(const QuantizedProduct& p, int tokens, int split) {
   const bool eights = IsEightBits(p);
   if (tokens != 128 && (eights ? tokens != 64 : tokens != 16 && tokens != 32)) return false;
   if (split == 0) return true;
-  const int units = eights && tokens == 64 ? Layout<true, 64>::kUnits
-                    : eights               ? Layout<true, 128>::kUnits
-                    : tokens == 16         ? Layout<false, 16>::kUnits
-                    : tokens == 32         ? Layout<false, 32>::kUnits
-                                           : Layout<false, 128>::kUnits;
+  const int units = eights && tokens == 64 ? StageLayout<true, 64>::kUnits
+                    : eights               ? StageLayout<true, 128>::kUnits
+                    : tokens == 16         ? StageLayout<false, 16>::kUnits
+                    : tokens == 32         ? StageLayout<false, 32>::kUnits
+                                           : StageLayout<false, 128>::kUnits;
   return CanSplit(split, p.weights.k / kBlockColumns, units);
 }
 
