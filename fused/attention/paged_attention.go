@@ -57,7 +57,7 @@ var pagedAttention = &op.Op{
 	Types: op.Independent("T"),
 	Source: "Kwon et al., PagedAttention (2023); attention as in Attention, the pool as in " +
 		"com.microsoft.PagedAttention",
-	Devices: []op.Device{op.CPU},
+	Devices: []op.Device{op.CPU, op.CUDA},
 	Where:   []op.Relation{{Text: "Hk divides H", Doc: "heads of k that divide those of q"}},
 	Shapes:  pagedExamples,
 	Variant: func(s op.Site) string {

@@ -42,6 +42,7 @@
   X(MoE) \
   X(Attention) \
   X(LatentAttention) \
+  X(PagedAttention) \
   X(AddLayerNorm) \
   X(BiasGELU) \
   X(LinearAttention) \

@@ -291,6 +291,25 @@ struct MojoAttentionArgs : mojo::AttentionTensors {
 size_t MojoAttentionScratch(const MojoAttentionArgs* args);
 cudaError_t MojoCudaAttention(const MojoAttentionArgs* args, cudaStream_t stream);
 
+/* MojoPagedAttentionArgs is one PagedAttention. The integers are on the device. The kernels clamp them to the tensors:
+ * wrong ones give wrong results, but no access outside of the tensors. A cache may be its result. */
+struct MojoPagedAttentionArgs : mojo::PagedAttentionAttributes {
+  const void *q = nullptr, *k = nullptr, *v = nullptr;     /* [tokens, heads or key_heads, width or value_width] */
+  const void *key_cache = nullptr, *value_cache = nullptr; /* [blocks, block, key_heads, width or value_width] */
+  const int32_t *cumulative = nullptr, *past = nullptr;    /* [sequences + 1], [sequences] */
+  const int32_t *table = nullptr, *slots = nullptr;        /* [sequences, columns]; [tokens] or null */
+  const float* sink = nullptr;                             /* [heads] or null */
+  void *y = nullptr, *key_cache_out = nullptr, *value_cache_out = nullptr;
+  size_t tokens = 0, sequences = 0, heads = 0, key_heads = 0, width = 0, value_width = 0;
+  size_t blocks = 0, block = 0, columns = 0;
+  void* scratch = nullptr; /* MojoPagedAttentionScratch bytes, aligned to 256; whatever they hold */
+  MojoType type = kMojoFloat32;
+};
+
+/* MojoPagedAttentionScratch gives the bytes of device memory a call needs; it follows no pointer of args. */
+size_t MojoPagedAttentionScratch(const MojoPagedAttentionArgs* args);
+cudaError_t MojoCudaPagedAttention(const MojoPagedAttentionArgs* args, cudaStream_t stream);
+
 /* MojoLatentAttentionArgs is one LatentAttention. Lengths are as in MojoAttentionArgs; present may be
  * past_latents where past_lengths is given. */
 struct MojoLatentAttentionArgs : mojo::LatentTensors {

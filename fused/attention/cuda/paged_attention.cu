@@ -1,0 +1,119 @@
+// PagedAttention on CUDA: writes the pools, then chooses the kernel that attends.
+//
+// Bytes moved: the keys and values of all sequences once for each group of heads, q and y once, and both pools twice
+// if they are not their results. In decoding the floor is those bytes over the memory bandwidth.
+#include <algorithm>
+
+#include "attention/cuda/paged_attention.cuh"
+#include "common/room.h"
+
+namespace mojo {
+namespace paged {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Write copies the new keys, or values, to their rows of the pool. Width is in units.
+//
+// Registers: 32. No shared memory.
+template <class Unit>
+__global__ __launch_bounds__(kThreads) void WritePool(const __grid_constant__ Params p, int keys, int values) {
+  WaitForPrevious();
+  LetNextStart();
+  const bool of_keys = blockIdx.y == 0;
+  const int width = of_keys ? keys : values;
+  Unit* const to = static_cast<Unit*>(of_keys ? p.key_cache_out : p.value_cache_out);
+  const Unit* const from = static_cast<const Unit*>(of_keys ? p.k : p.v);
+  const int token = blockIdx.x;
+  size_t row = SIZE_MAX;
+  if (p.slots != nullptr) {
+    const int slot = __ldg(p.slots + token);
+    if (slot >= 0) row = slot;
+  } else {
+    const Sequence s(p, SequenceOf<kThreads>(p, token));
+    const int j = s.past + token - s.token;
+    if (token >= s.token && j < s.length) row = Place(p, s, j);
+  }
+  if (row >= p.blocks * p.block) return;
+  for (int i = threadIdx.x; i < width; i += kThreads)
+    to[row * width + i] = from[static_cast<size_t>(token) * width + i];
+}
+
+template <class Unit>
+cudaError_t Run(const Params& p, cudaStream_t stream) {
+  const size_t elements = sizeof(Unit) / TypeSize(p.type);
+  return Launch(WritePool<Unit>, dim3(static_cast<unsigned>(p.tokens), 2), kThreads, 0, stream, p,
+                static_cast<int>(p.key_heads * p.width / elements),
+                static_cast<int>(p.key_heads * p.value_width / elements));
+}
+
+cudaError_t Write(const Params& p, cudaStream_t stream) {
+  const size_t size = TypeSize(p.type), rows = p.blocks * p.block * p.key_heads;
+  if (p.key_cache_out != p.key_cache && rows * p.width > 0) {
+    if (cudaError_t e =
+            cudaMemcpyAsync(p.key_cache_out, p.key_cache, rows * p.width * size, cudaMemcpyDeviceToDevice, stream)) {
+      return e;
+    }
+  }
+  if (p.value_cache_out != p.value_cache && rows * p.value_width > 0) {
+    if (cudaError_t e = cudaMemcpyAsync(p.value_cache_out, p.value_cache, rows * p.value_width * size,
+                                        cudaMemcpyDeviceToDevice, stream)) {
+      return e;
+    }
+  }
+  if (p.tokens == 0 || p.key_heads == 0 || p.sequences == 0) return cudaSuccess;
+  bool pieces = p.width * size % 16 == 0 && p.value_width * size % 16 == 0;
+  for (const void* tensor :
+       {p.k, p.v, static_cast<const void*>(p.key_cache_out), static_cast<const void*>(p.value_cache_out)}) {
+    pieces = pieces && Aligned(tensor, 16);
+  }
+  if (pieces) return Run<uint4>(p, stream);
+  return size == 4 ? Run<float>(p, stream) : Run<uint16_t>(p, stream);
+}
+
+// Prepare sets the sizes of the parts, and takes their memory.
+Params Prepare(const MojoPagedAttentionArgs& a, Room<256>* room) {
+  Params p{};
+  static_cast<MojoPagedAttentionArgs&>(p) = a;
+  p.group = static_cast<int>(a.key_heads > 0 ? a.heads / a.key_heads : 0);
+  p.window = std::min<int64_t>(a.window, INT32_MAX);
+  if (p.group == 0 || !MmaTakes(a)) return p;
+  p.few = kFewRows / p.group;
+  p.packed = a.tokens <= a.sequences * p.few;
+  const size_t slots = p.packed ? a.tokens : a.sequences * p.few;
+  p.part_slots = static_cast<int>(std::min<size_t>(kMostParts, DivideUp(a.columns * a.block, kPart)));
+  if (p.part_slots < 2) return p;  // results are written directly
+  const size_t rows = slots * a.heads * p.part_slots;
+  p.part = room->Take<float>(rows * a.value_width);
+  p.state = room->Take<float2>(rows);
+  return p;
+}
+
+}  // namespace
+}  // namespace paged
+}  // namespace mojo
+
+using namespace mojo;
+
+size_t MojoPagedAttentionScratch(const MojoPagedAttentionArgs* args) {
+  Room<256> room;
+  paged::Prepare(*args, &room);
+  return room.used;
+}
+
+cudaError_t MojoCudaPagedAttention(const MojoPagedAttentionArgs* args, cudaStream_t stream) {
+  constexpr size_t kMost = size_t{1} << 30;
+  const MojoPagedAttentionArgs& a = *args;
+  if (a.tokens > kMost || a.sequences > kMost || a.columns * a.block > kMost || a.blocks > kMost ||
+      a.key_heads * a.width > kMost || a.key_heads * a.value_width > kMost) {
+    return cudaErrorInvalidValue;
+  }
+  Room<256> room{static_cast<char*>(a.scratch)};
+  const paged::Params p = paged::Prepare(a, &room);
+  if (cudaError_t e = paged::Write(p, stream)) return e;
+  if (a.tokens == 0 || a.heads == 0 || a.value_width == 0) return cudaSuccess;
+  if (a.sequences == 0 || a.columns * a.block == 0 || a.blocks == 0) {
+    return cudaMemsetAsync(a.y, 0, a.tokens * a.heads * a.value_width * TypeSize(a.type), stream);
+  }
+  return paged::MmaTakes(a) ? paged::AttendMma(p, stream) : paged::AttendAny(p, stream);
+}

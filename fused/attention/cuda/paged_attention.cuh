@@ -1,0 +1,104 @@
+// Shared parts of PagedAttention's kernels: sequences, rows of the pool, and the order of sums.
+//
+// A row of queries is a token and one of the heads that share its keys: row token * group + member of a sequence. The
+// keys of a row are cut into parts at fixed multiples of a number that only the sequence's length decides, and the
+// parts are added in order, so that a result never depends on other sequences.
+#pragma once
+
+#include "attention/cuda/attention.cuh"
+
+namespace mojo {
+namespace paged {
+
+constexpr int kTile = 64;       // keys that are multiplied at once
+constexpr int kPart = 128;      // keys of a part, or a multiple of it
+constexpr int kMostParts = 64;  // of a sequence
+constexpr int kFewRows = 64;    // a sequence with more rows has no parts
+
+// Params are the arguments of a kernel.
+struct Params : MojoPagedAttentionArgs {
+  int group;       // heads that share keys
+  int few;         // tokens of the longest sequence that has parts
+  bool packed;     // slots of parts are tokens, otherwise sequence * few + token
+  int part_slots;  // parts of a row that scratch memory has room for
+  float* part;     // [slots, heads, part_slots, value_width]
+  float2* state;   // [slots, heads, part_slots]: the greatest score, and the sum of weights
+};
+
+// Sequence is one of the sequences.
+struct Sequence {
+  int number, token, added, past, length;
+
+  __device__ __forceinline__ Sequence(const Params& p, int n) : number(n) {
+    const int tokens = static_cast<int>(p.tokens), room = static_cast<int>(p.columns * p.block);
+    token = min(max(__ldg(p.cumulative + n), 0), tokens);
+    added = min(max(__ldg(p.cumulative + n + 1), token), tokens) - token;
+    past = min(max(__ldg(p.past + n), 0), max(room - added, 0));
+    length = min(past + added, room);
+  }
+  __device__ __forceinline__ int PartSize() const {
+    return kPart * max(1, (length + kPart * kMostParts - 1) / (kPart * kMostParts));
+  }
+  __device__ __forceinline__ bool HasParts(const Params& p) const { return added <= p.few; }
+  // Slot is where the parts of one of the sequence's tokens are.
+  __device__ __forceinline__ size_t Slot(const Params& p, int i) const {
+    return p.packed ? token + i : static_cast<size_t>(number) * p.few + i;
+  }
+};
+
+// SequenceOf returns the sequence of a token, the first one that ends behind it. All threads of a block take part.
+template <int kThreads>
+__device__ __forceinline__ int SequenceOf(const Params& p, int token) {
+  const int sequences = static_cast<int>(p.sequences);
+  int before = 0;
+  for (int base = 0; base < sequences; base += kThreads) {
+    const int n = base + static_cast<int>(threadIdx.x);
+    before += __syncthreads_count(n < sequences && __ldg(p.cumulative + n + 1) <= token);
+  }
+  return min(before, sequences - 1);
+}
+
+// Place is the row of the pool of a sequence's key.
+__device__ __forceinline__ size_t Place(const Params& p, const Sequence& s, int j) {
+  const int block = static_cast<int>(p.block), column = j / block;
+  const int at = __ldg(p.table + static_cast<size_t>(s.number) * p.columns + column);
+  return static_cast<size_t>(min(max(at, 0), static_cast<int>(p.blocks) - 1)) * p.block + (j - column * block);
+}
+
+// SeenBy are the keys that a token of a sequence sees.
+__device__ __forceinline__ Span SeenBy(const Params& p, const Sequence& s, int i) {
+  const int at = s.past + i, window = static_cast<int>(p.window);
+  const int end = p.causal ? min(s.length, at + 1) : s.length;
+  return {window > 0 ? min(max(0, at - window + 1), end) : 0, end};
+}
+
+__device__ __forceinline__ int HeadOf(const Params& p, int key_head, int member) {
+  return p.cyclic ? member * static_cast<int>(p.key_heads) + key_head : key_head * p.group + member;
+}
+
+// ScoreOf makes a score from the product of a query and a key.
+template <class T>
+__device__ __forceinline__ float ScoreOf(const Params& p, float product) {
+  if (p.softcap == 0) return product * (p.scale * kLog2E);
+  return Capped<T>(product * p.scale, p.softcap) * kLog2E;
+}
+
+__device__ __forceinline__ float SinkOf(const Params& p, int head) {
+  return p.sink == nullptr ? -INFINITY : __ldg(p.sink + head) * kLog2E;
+}
+
+// Ending is the factor of a row's total, with its sink.
+__device__ __forceinline__ float Ending(float most, float sum, float sink) {
+  const float greatest = fmaxf(most, sink);
+  if (greatest == -INFINITY) return 0;
+  const float by = PowerOfTwo(most - greatest), all = sum * by + PowerOfTwo(sink - greatest);
+  return all == 0 ? 0 : by / all;
+}
+
+// The kernels of 16-bit numbers, and of any others. They read keys and values from the pool alone.
+bool MmaTakes(const MojoPagedAttentionArgs& a);
+cudaError_t AttendMma(const Params& p, cudaStream_t stream);
+cudaError_t AttendAny(const Params& p, cudaStream_t stream);
+
+}  // namespace paged
+}  // namespace mojo

@@ -1,0 +1,413 @@
+// PagedAttention of 16-bit numbers with mma.sync (compute capability 8.0): the algorithm of Dao, "FlashAttention-2",
+// 2023, over blocks of a pool as in Kwon et al., "PagedAttention", 2023.
+//
+// Sequences of few rows: a block is a warp with 16 rows. Its parts of the keys are added in scratch memory, by a second
+// kernel (Dao et al., "Flash-Decoding", 2023). Sequences of many rows: a block is four warps with 64 rows, which go
+// over all keys that they see. Both go over 64 keys at a time with the online softmax. Values are copied while keys
+// are multiplied, and the next keys while values are. The floor is the bytes of the keys and values for few rows, and
+// rows * keys seen * (width + value_width) multiply-adds for many.
+#include <algorithm>
+
+#include "attention/cuda/paged_attention.cuh"
+#include "cuda/mma.cuh"
+
+namespace mojo {
+namespace paged {
+namespace {
+
+constexpr int kManyWarps = 4;
+
+// Rows are the rows of a block: of a sequence and one of its key heads.
+struct Rows {
+  Sequence s;
+  int first, count;  // the first row, and how many the sequence has
+  int key_head;
+};
+
+// FindRows returns the rows of the n-th tile of all sequences of many rows, or a tile without rows.
+__device__ __forceinline__ Rows FindRows(const Params& p, int n, int rows, int key_head) {
+  const int lane = threadIdx.x % 32, sequences = static_cast<int>(p.sequences);
+  for (int base = 0; base < sequences; base += 32) {
+    int tiles = 0;
+    if (base + lane < sequences) {
+      const Sequence s(p, base + lane);
+      tiles = s.HasParts(p) ? 0 : (s.added * p.group + rows - 1) / rows;
+    }
+    int end = tiles;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int before = __shfl_up_sync(0xffffffffu, end, step);
+      if (lane >= step) end += before;
+    }
+    const unsigned beyond = __ballot_sync(0xffffffffu, end > n);
+    if (beyond != 0) {
+      const int owner = __ffs(beyond) - 1;
+      const int begin = __shfl_sync(0xffffffffu, end - tiles, owner);
+      const Sequence s(p, base + owner);
+      return {s, (n - begin) * rows, s.added * p.group, key_head};
+    }
+    n -= __shfl_sync(0xffffffffu, end, 31);
+  }
+  return {Sequence(p, 0), 0, 0, key_head};
+}
+
+// Fill starts the copy of kCount rows, with zeros past the last channel and for rows whose place is negative. Places
+// count steps of bytes.
+template <int kWidth, int kThreads, int kCount, class Place>
+__device__ __forceinline__ void Fill(uint32_t to, const void* from, size_t step, int channels, const Place& place) {
+  constexpr int kPieces = kWidth / 8, kAtOnce = kThreads / kPieces, kRowBytes = kWidth * 2;
+  const int piece = threadIdx.x % kPieces, first = threadIdx.x / kPieces;
+  const char* const at = static_cast<const char*>(from) + piece * 16;
+  const uint32_t row = to + first * kRowBytes, swizzled = (piece ^ (first & 7)) * 16;
+  const bool has = piece * 8 < channels;
+#pragma unroll 8
+  for (int i = 0; i < kCount; i += kAtOnce) {
+    const int n = place(first + i);
+    Copy(row + i * kRowBytes + (swizzled ^ (i & 7) * 16), at + static_cast<uint32_t>(max(n, 0)) * step, has && n >= 0);
+  }
+}
+
+// Layout is the shared memory of a block.
+template <int kWidth, int kValues, int kWarps>
+struct Layout {
+  static constexpr int kThreads = 32 * kWarps, kRows = 16 * kWarps;
+  static constexpr int kKeysAt = kRows * kWidth * 2, kValuesAt = kKeysAt + kTile * kWidth * 2,
+                       kPlacesAt = kValuesAt + kTile * kValues * 2, kBytes = kPlacesAt + 2 * kTile * 4;
+};
+
+// Attention is the state of a block: its rows, and the sums of this thread's two rows.
+template <class T, int kWidth, int kValues, int kWarps>
+struct Attention {
+  typedef Layout<kWidth, kValues, kWarps> L;
+  const Params& p;
+  const Rows& rows;
+  const int channel;  // the first of the values
+  char* const memory;
+  Span seen[2];
+  float most[2], sum[2], total[kValues / 8][4];
+
+  __device__ __forceinline__ Attention(const Params& p, const Rows& rows, int channel, char* memory)
+      : p(p), rows(rows), channel(channel), memory(memory) {
+    Fill<kWidth, L::kThreads, L::kRows>(
+        SharedAddress(memory), static_cast<const T*>(p.q) + rows.s.token * p.heads * p.width, p.width * sizeof(T),
+        static_cast<int>(p.width), [&](int r) { return rows.first + r < rows.count ? From(rows.first + r) : -1; });
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = Row(i);
+      seen[i] = row < rows.count ? SeenBy(p, rows.s, row / p.group) : Span{0, 0};
+    }
+  }
+
+  // Row is the i-th row of this thread. At is the index of a row in q and y, From its distance from the sequence's
+  // first.
+  __device__ __forceinline__ int Row(int i) const {
+    return rows.first + static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + i * 8;
+  }
+  __device__ __forceinline__ int Head(int row) const { return HeadOf(p, rows.key_head, row % p.group); }
+  __device__ __forceinline__ int From(int row) const { return row / p.group * static_cast<int>(p.heads) + Head(row); }
+  __device__ __forceinline__ size_t At(int row) const { return rows.s.token * p.heads + From(row); }
+  // All are the keys that a row of the block sees.
+  __device__ __forceinline__ Span All() const {
+    const int last = min(rows.first + L::kRows, rows.count) - 1;
+    return {SeenBy(p, rows.s, rows.first / p.group).begin, SeenBy(p, rows.s, last / p.group).end};
+  }
+
+  __device__ __forceinline__ void Wait() const {
+    if constexpr (kWarps == 1) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+  // Find writes the places of a tile's keys, -1 for keys that no row sees.
+  __device__ __forceinline__ void Find(int key, int end) const {
+    int* const places = reinterpret_cast<int*>(memory + L::kPlacesAt) + key / kTile % 2 * kTile;
+    for (int r = threadIdx.x; r < kTile; r += L::kThreads) {
+      places[r] = key + r < end ? static_cast<int>(Place(p, rows.s, key + r)) : -1;
+    }
+  }
+  template <int kColumns>
+  __device__ __forceinline__ void FillTile(int at, const void* pool, size_t width, int first, int key) const {
+    const int* const places = reinterpret_cast<const int*>(memory + L::kPlacesAt) + key / kTile % 2 * kTile;
+    Fill<kColumns, L::kThreads, kTile>(
+        SharedAddress(memory) + at, static_cast<const T*>(pool) + rows.key_head * width + first,
+        p.key_heads * width * sizeof(T), static_cast<int>(width) - first, [&](int r) { return places[r]; });
+  }
+
+  // Run adds the keys of a span.
+  __device__ __forceinline__ void Run(Span span) {
+    const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * 16;
+    const uint32_t q_at = SharedAddress(memory), k_at = q_at + L::kKeysAt, v_at = q_at + L::kValuesAt;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) most[i] = -INFINITY, sum[i] = 0;
+#pragma unroll
+    for (int c = 0; c < kValues / 8; ++c) {
+#pragma unroll
+      for (int n = 0; n < 4; ++n) total[c][n] = 0;
+    }
+    const float factor = p.scale * kLog2E;
+    int key = span.begin / kTile * kTile;
+    if (key < span.end) {
+      Find(key, span.end);
+      Wait();
+      FillTile<kWidth>(L::kKeysAt, p.key_cache_out, p.width, 0, key);
+    }
+    EndGroup();
+    for (; key < span.end; key += kTile) {
+      const bool more = key + kTile < span.end;
+      FillTile<kValues>(L::kValuesAt, p.value_cache_out, p.value_width, channel, key);
+      EndGroup();
+      if (more) Find(key + kTile, span.end);
+      WaitForGroups<1>();
+      Wait();
+      float score[kTile / 8][4] = {};
+#pragma unroll 4
+      for (int d = 0; d < kWidth / 16; ++d) {
+        uint32_t left[4];
+        LoadMatrices(left, q_at + Piece<kWidth>(warp_row + lane % 16, d * 2 + lane / 16));
+#pragma unroll
+        for (int c = 0; c < kTile / 16; ++c) {
+          uint32_t right[4];
+          LoadMatrices(right, k_at + Piece<kWidth>(c * 16 + lane / 16 * 8 + lane % 8, d * 2 + lane / 8 % 2));
+          Multiply<T>(score[2 * c], left, right[0], right[1]);
+          Multiply<T>(score[2 * c + 1], left, right[2], right[3]);
+        }
+      }
+      Wait();
+      if (more) FillTile<kWidth>(L::kKeysAt, p.key_cache_out, p.width, 0, key + kTile);
+      EndGroup();
+      const int first = key + lane % 4 * 2;
+      float by[2];
+      bool less = false;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (p.softcap == 0) {
+#pragma unroll
+          for (int c = 0; c < kTile / 4; ++c) score[c / 2][i * 2 + c % 2] *= factor;
+        } else {
+#pragma unroll
+          for (int c = 0; c < kTile / 4; ++c) {
+            score[c / 2][i * 2 + c % 2] = ScoreOf<T>(p, score[c / 2][i * 2 + c % 2]);
+          }
+        }
+        const Span own{max(seen[i].begin, span.begin), min(seen[i].end, span.end)};
+        if (own.begin > key || own.end < key + kTile) {
+#pragma unroll
+          for (int c = 0; c < kTile / 4; ++c) {
+            if (!own.Has(first + c / 2 * 8 + c % 2)) score[c / 2][i * 2 + c % 2] = -INFINITY;
+          }
+        }
+        float greatest = most[i];
+#pragma unroll
+        for (int c = 0; c < kTile / 4; ++c) greatest = fmaxf(greatest, score[c / 2][i * 2 + c % 2]);
+        greatest = GroupMax(greatest, 4);
+        const float base = Finite(greatest);
+        by[i] = PowerOfTwo(most[i] - base);
+        less = less || greatest > most[i];
+        most[i] = greatest;
+        float added = 0;
+#pragma unroll
+        for (int c = 0; c < kTile / 4; ++c) {
+          float& s = score[c / 2][i * 2 + c % 2];
+          s = PowerOfTwo(s - base);
+          added += s;
+        }
+        sum[i] = sum[i] * by[i] + added;
+      }
+      if (__any_sync(0xffffffffu, less)) {
+#pragma unroll
+        for (int c = 0; c < kValues / 8; ++c) {
+#pragma unroll
+          for (int n = 0; n < 4; ++n) total[c][n] *= by[n / 2];
+        }
+      }
+      WaitForGroups<1>();
+      Wait();
+#pragma unroll
+      for (int j = 0; j < kTile / 16; ++j) {
+        const float (&low)[4] = score[2 * j], (&high)[4] = score[2 * j + 1];
+        const uint32_t left[4] = {Packed<T>(low[0], low[1]), Packed<T>(low[2], low[3]), Packed<T>(high[0], high[1]),
+                                  Packed<T>(high[2], high[3])};
+#pragma unroll
+        for (int c = 0; c < kValues / 16; ++c) {
+          uint32_t right[4];
+          LoadTransposed(right, v_at + Piece<kValues>(j * 16 + lane % 16, c * 2 + lane / 16));
+          Multiply<T>(total[2 * c], left, right[0], right[1]);
+          Multiply<T>(total[2 * c + 1], left, right[2], right[3]);
+        }
+      }
+      Wait();
+    }
+    WaitForGroups<0>();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sum[i] = GroupSum(sum[i], 4);
+  }
+
+  // StoreRow writes this thread's i-th row to y.
+  __device__ __forceinline__ void StoreRow(int i) const {
+    const int row = Row(i), width = static_cast<int>(p.value_width) - channel;
+    T* const y = static_cast<T*>(p.y) + At(row) * p.value_width + channel;
+    const float by = Ending(most[i], sum[i], SinkOf(p, Head(row)));
+#pragma unroll
+    for (int c = 0; c < kValues / 8; ++c) {
+      const int to = c * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+      if (to >= width) break;
+      *reinterpret_cast<Two<T>*>(y + to) = FromFloats<T>(total[c][i * 2] * by, total[c][i * 2 + 1] * by);
+    }
+  }
+  // StorePart writes it to scratch memory.
+  __device__ __forceinline__ void StorePart(int i, int part) const {
+    const int row = Row(i), width = static_cast<int>(p.value_width) - channel, lane = threadIdx.x % 4;
+    const size_t at = (rows.s.Slot(p, row / p.group) * p.heads + Head(row)) * p.part_slots + part;
+    if (lane == 0 && channel == 0) p.state[at] = make_float2(most[i], sum[i]);
+#pragma unroll
+    for (int c = 0; c < kValues / 8; ++c) {
+      const int to = c * 8 + lane * 2;
+      if (to >= width) break;
+      *reinterpret_cast<float2*>(p.part + at * p.value_width + channel + to) =
+          make_float2(total[c][i * 2], total[c][i * 2 + 1]);
+    }
+  }
+};
+
+// AttendParts has blocks [parts, key heads * row tiles * columns of values, sequences].
+//
+// Registers: 208. Shared memory: 19, 37 and 57 KB for widths of 64, 128 and 256.
+template <class T, int kWidth, int kValues>
+__global__ __launch_bounds__(32, 8) void AttendParts(const __grid_constant__ Params p, int row_tiles) {
+  extern __shared__ __align__(128) char memory[];
+  WaitForPrevious();
+  LetNextStart();
+  const int key_heads = static_cast<int>(p.key_heads), tile = blockIdx.y / key_heads;
+  Rows rows{Sequence(p, blockIdx.z), tile % row_tiles * 16, 0, static_cast<int>(blockIdx.y) % key_heads};
+  rows.count = rows.s.added * p.group;
+  if (!rows.s.HasParts(p) || rows.first >= rows.count) return;
+  const int size = rows.s.PartSize();
+  Attention<T, kWidth, kValues, 1> attention(p, rows, tile / row_tiles * kValues, memory);
+  const Span all = attention.All();
+  const int last = max(all.begin, all.end - 1) / size;
+  for (int part = all.begin / size + blockIdx.x; part <= last; part += gridDim.x) {
+    attention.Run({max(all.begin, part * size), min(all.end, (part + 1) * size)});
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (attention.Row(i) >= rows.count) break;
+      const Span& seen = attention.seen[i];
+      if (seen.begin / size == max(seen.begin, seen.end - 1) / size) {
+        if (part == seen.begin / size) attention.StoreRow(i);
+      } else {
+        attention.StorePart(i, part);
+      }
+    }
+  }
+}
+
+// JoinParts adds the parts of a row, a warp each, in their order.
+//
+// Registers: 40. No shared memory.
+template <class T>
+__global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ Params p, int tokens) {
+  WaitForPrevious();
+  LetNextStart();
+  const int heads = static_cast<int>(p.heads), lane = threadIdx.x % 32;
+  const int n = blockIdx.x * 4 + threadIdx.x / 32, i = n / heads, head = n - i * heads;
+  if (i >= tokens) return;
+  const Sequence s(p, blockIdx.y);
+  if (!s.HasParts(p) || i >= s.added) return;
+  const Span seen = SeenBy(p, s, i);
+  const int size = s.PartSize(), first = seen.begin / size, last = max(seen.begin, seen.end - 1) / size;
+  if (first == last) return;
+  const size_t at = (s.Slot(p, i) * heads + head) * p.part_slots;
+  float most = -INFINITY, sum = 0;
+  for (int part = first; part <= last; ++part) most = fmaxf(most, p.state[at + part].x);
+  const float base = Finite(most);
+  for (int part = first; part <= last; ++part) sum += p.state[at + part].y * PowerOfTwo(p.state[at + part].x - base);
+  const float by = Ending(most, sum, SinkOf(p, head));
+  T* const y = static_cast<T*>(p.y) + (static_cast<size_t>(s.token + i) * heads + head) * p.value_width;
+  for (int c = lane * 4; c < p.value_width; c += 128) {
+    float total[4] = {};
+#pragma unroll 4
+    for (int part = first; part <= last; ++part) {
+      const float4 v = *reinterpret_cast<const float4*>(p.part + (at + part) * p.value_width + c);
+      const float weight = PowerOfTwo(p.state[at + part].x - base);
+      total[0] += weight * v.x, total[1] += weight * v.y, total[2] += weight * v.z, total[3] += weight * v.w;
+    }
+#pragma unroll
+    for (float& t : total) t *= by;
+    StorePack(y + c, PackFloats<T>(total));
+  }
+}
+
+// AttendTiles has blocks [row tiles, key heads, columns of values].
+//
+// Registers: 168. Shared memory: 25, 49 and 81 KB for widths of 64, 128 and 256.
+template <class T, int kWidth, int kValues>
+__global__ __launch_bounds__(32 * kManyWarps, 2) void AttendTiles(const __grid_constant__ Params p) {
+  extern __shared__ __align__(128) char memory[];
+  WaitForPrevious();
+  LetNextStart();
+  // The last tiles, which see the most keys, come first.
+  const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  const Rows rows = FindRows(p, tile, 16 * kManyWarps, blockIdx.y);
+  if (rows.count == 0) return;
+  Attention<T, kWidth, kValues, kManyWarps> attention(p, rows, blockIdx.z * kValues, memory);
+  attention.Run(attention.All());
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (attention.Row(i) < rows.count) attention.StoreRow(i);
+  }
+}
+
+template <class T, int kWidth, int kValues>
+cudaError_t Run(const Params& p, cudaStream_t stream) {
+  const size_t columns = DivideUp(p.value_width, kValues), tokens = std::min<size_t>(p.few, p.tokens);
+  if (tokens > 0) {
+    constexpr int kBytes = Layout<kWidth, kValues, 1>::kBytes;
+    const auto kernel = AttendParts<T, kWidth, kValues>;
+    if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;
+    const size_t row_tiles = DivideUp(tokens * p.group, 16), others = p.key_heads * row_tiles * columns;
+    // Enough blocks for the device. Blocks of short sequences end at once.
+    const size_t wanted = DivideUp(static_cast<size_t>(TheDevice().multiprocessors) * 32, others * p.sequences);
+    const size_t parts = std::max<size_t>(1, std::min<size_t>(wanted, std::max(p.part_slots, 1)));
+    const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(others), static_cast<unsigned>(p.sequences));
+    if (cudaError_t e = Launch(kernel, grid, 32, kBytes, stream, p, static_cast<int>(row_tiles))) return e;
+    if (p.part != nullptr) {
+      const dim3 joins(static_cast<unsigned>(DivideUp(tokens * p.heads, 4)), static_cast<unsigned>(p.sequences));
+      if (cudaError_t e = Launch(JoinParts<T>, joins, 128, 0, stream, p, static_cast<int>(tokens))) return e;
+    }
+  }
+  if (p.tokens <= static_cast<size_t>(p.few)) return cudaSuccess;
+  constexpr int kBytes = Layout<kWidth, kValues, kManyWarps>::kBytes;
+  const auto kernel = AttendTiles<T, kWidth, kValues>;
+  if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;
+  // No sequence has both many tokens and fewer than few + 1.
+  const size_t many = std::min(p.sequences, p.tokens / (p.few + 1));
+  const dim3 grid(static_cast<unsigned>(p.tokens * p.group / (16 * kManyWarps) + many),
+                  static_cast<unsigned>(p.key_heads), static_cast<unsigned>(columns));
+  return Launch(kernel, grid, 32 * kManyWarps, kBytes, stream, p);
+}
+
+template <class T>
+cudaError_t Run(const Params& p, cudaStream_t stream) {
+  if (p.width <= 64 && p.value_width <= 64) return Run<T, 64, 64>(p, stream);
+  return p.width <= 128 ? Run<T, 128, 128>(p, stream) : Run<T, 256, 128>(p, stream);
+}
+
+}  // namespace
+
+bool MmaTakes(const MojoPagedAttentionArgs& a) {
+  constexpr size_t kMostInGrid = 65535;
+  bool all = a.type != kMojoFloat32 && a.width % 8 == 0 && a.value_width % 8 == 0 && a.width <= 256 &&
+             a.sequences <= kMostInGrid && a.heads * kFewRows / 16 * DivideUp(a.value_width, 64) <= kMostInGrid;
+  for (const void* tensor : {a.q, static_cast<const void*>(a.key_cache_out),
+                             static_cast<const void*>(a.value_cache_out), static_cast<const void*>(a.y)}) {
+    all = all && Aligned(tensor, 16);
+  }
+  return all;
+}
+
+cudaError_t AttendMma(const Params& p, cudaStream_t stream) {
+  return p.type == kMojoFloat16 ? Run<Half>(p, stream) : Run<BFloat>(p, stream);
+}
+
+}  // namespace paged
+}  // namespace mojo

@@ -1,0 +1,85 @@
+// Times PagedAttention beside Attention over the same keys in one piece, in bfloat16, each in a CUDA graph behind a
+// flush of L2. `make cuda-programs` builds it; it prints microseconds, and the ratio of both.
+#include <algorithm>
+#include <vector>
+
+#include "cuda/bench/timing.h"
+#include "cuda/mojo_cuda.h"
+
+namespace {
+
+constexpr size_t kHeads = 32, kKeyHeads = 8, kWidth = 128;
+
+void Bench(cudaStream_t stream, size_t batch, size_t past, size_t added, size_t block) {
+  const size_t length = past + added, columns = (length + block - 1) / block, blocks = batch * columns;
+  const size_t tokens = batch * added, keys = batch * length * kKeyHeads * kWidth;
+  std::vector<int32_t> table(blocks), cumulative, pasts(batch, static_cast<int32_t>(past));
+  for (size_t i = 0; i < blocks; ++i) table[i] = static_cast<int32_t>(i);
+  uint32_t seed = 1;
+  for (size_t i = blocks; i > 1; --i) {
+    seed = seed * 1664525 + 1013904223;
+    std::swap(table[i - 1], table[seed % i]);
+  }
+  for (size_t b = 0; b <= batch; ++b) cumulative.push_back(static_cast<int32_t>(b * added));
+  const OnDevice<int32_t> d_table(table), d_cumulative(cumulative), d_pasts(pasts);
+  const OnDevice<int64_t> d_lengths(std::vector<int64_t>(batch, static_cast<int64_t>(past)));
+  void* const q = Fill(tokens * kHeads * kWidth, 1, 1);
+  void* const k = Fill(tokens * kKeyHeads * kWidth, 1, 2);
+  void* const v = Fill(tokens * kKeyHeads * kWidth, 1, 3);
+  void* const y = Allocate(tokens * kHeads * kWidth * 2);
+  void *const past_key = Fill(std::max(keys, blocks * block * kKeyHeads * kWidth), 1, 4),
+              *const past_value = Fill(std::max(keys, blocks * block * kKeyHeads * kWidth), 1, 5);
+
+  MojoPagedAttentionArgs p;
+  p.q = q, p.k = k, p.v = v, p.y = y;
+  p.key_cache = p.key_cache_out = past_key, p.value_cache = p.value_cache_out = past_value;
+  p.cumulative = d_cumulative.data, p.past = d_pasts.data, p.table = d_table.data;
+  p.tokens = tokens, p.sequences = batch, p.heads = kHeads, p.key_heads = kKeyHeads;
+  p.width = p.value_width = kWidth, p.blocks = blocks, p.block = block, p.columns = columns;
+  p.scale = 0.088f, p.causal = true, p.type = kMojoBFloat16;
+  p.scratch = Allocate(MojoPagedAttentionScratch(&p));
+
+  MojoAttentionArgs a;
+  a.batch = batch, a.heads = kHeads, a.key_heads = kKeyHeads, a.queries = a.added = added;
+  a.past = a.room = length, a.width = a.value_width = kWidth;
+  a.past_lengths = d_lengths.data, a.on_device = true;
+  a.q = q, a.k = k, a.v = v, a.y = y;
+  a.q_steps = a.y_steps = mojo::StepsOf(kHeads, added, kWidth, true);
+  a.k_steps = a.v_steps = mojo::StepsOf(kKeyHeads, added, kWidth, true);
+  a.past_key = a.present_key = past_key, a.past_value = a.present_value = past_value;
+  a.scale = 0.088f, a.causal = true, a.type = kMojoBFloat16;
+  a.scratch = Allocate(MojoAttentionScratch(&a));
+
+  const double guess = static_cast<double>(keys) * 4 / 4e6 + tokens * length / 1e4;
+  double times[2][3];
+  for (int i = 0; i < 3; ++i) {
+    times[0][i] = Microseconds(stream, guess, [&](cudaStream_t s) { Check(MojoCudaPagedAttention(&p, s), "paged"); });
+    times[1][i] = Microseconds(stream, guess, [&](cudaStream_t s) { Check(MojoCudaAttention(&a, s), "in one piece"); });
+  }
+  for (auto& t : times) std::sort(t, t + 3);
+  printf(
+      "%5zu sequences of %6zu + %4zu tokens, blocks of %3zu: %9.1f us, in one piece %9.1f us, ratio %.2f, %5.2f TB/s\n",
+      batch, past, added, block, times[0][1], times[1][1], times[0][1] / times[1][1],
+      static_cast<double>(keys) * 4 / times[0][1] / 1e6);
+  for (void* m : {q, k, v, y, past_key, past_value, p.scratch, a.scratch}) cudaFree(m);
+}
+
+}  // namespace
+
+int main() {
+  cudaStream_t stream;
+  Check(cudaStreamCreate(&stream), "stream");
+  InitFlush();
+  for (const size_t block : {size_t{16}, size_t{64}, size_t{256}}) {
+    for (const size_t batch : {1, 8, 64}) {
+      for (const size_t past : {127, 1023, 8191}) Bench(stream, batch, past, 1, block);
+    }
+  }
+  for (const size_t block : {size_t{16}, size_t{256}}) {
+    Bench(stream, 1, 0, 512, block);
+    Bench(stream, 1, 3584, 512, block);
+    Bench(stream, 1, 0, 4096, block);
+    Bench(stream, 8, 1536, 512, block);
+  }
+  return 0;
+}
