@@ -16,7 +16,7 @@ import (
 // attentionModels are exports with caches, windows, caps, sinks, values of another width than keys, float32 inside
 // float16, and the standard's op. Each has two blocks.
 var attentionModels = []string{"llama-kv-dynamo-fp32", "llama-hf-fp32", "gemma2-ts-fp32",
-	"gptoss-batched_mm-dynamo-fp32", "deepseek3-batched_mm-ts-fp32", "gemma3-ts-fp16", "llama-dynamo-bf16",
+	"gptoss-batched_mm-dynamo-fp32", "deepseek3-batched_mm-ts-fp32", "llama-dynamo-bf16",
 	"llama-dynamo23-fp32"}
 
 // TestAttentionOfExports patches exports and compares them with the originals on left padding, which goldens lack: the

@@ -13,7 +13,7 @@ import (
 
 // TestMatchIsDryRun demands the same report from match and from apply --dry-run, except for times.
 func TestMatchIsDryRun(t *testing.T) {
-	model := filepath.Join("..", "..", "models", "gemma3-ts-fp16.onnx")
+	model := filepath.Join("..", "..", "models", "gemma2-ts-fp32.onnx")
 	for _, flags := range [][]string{
 		{},
 		{"--only", "RMSNorm,GeGLU", "--skip", "GeGLU", "--verify", "off"},

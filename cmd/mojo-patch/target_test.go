@@ -10,11 +10,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite"
 )
 
-// otherEvaluation lists models whose results in onnx's reference evaluator differ, patched or not.
-var otherEvaluation = map[string]string{
-	"gemma3-ts-fp16": "float32 in the place of float16",
-}
-
 // takenBlocks returns the blocks of a model that a target takes or keeps. If it takes no mixture, its experts are
 // separate blocks.
 func takenBlocks(to, model string, all models.Blocks) models.Blocks {
@@ -80,7 +75,7 @@ func TestBundledModelsForTargets(t *testing.T) {
 				switch {
 				case to == "ort":
 					sameOnHardInputs(t, name, flags[1], out)
-				case withoutCPUKernels(name) || otherEvaluation[name] != "":
+				case withoutCPUKernels(name):
 					args = append(args, out, "-")
 				default:
 					args = append(args, out, recorded)
