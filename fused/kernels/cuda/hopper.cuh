@@ -228,32 +228,32 @@ MOJO_MULTIPLY_GROUP(30, "240", "%120", "%121", "%122", "%123")
 MOJO_MULTIPLY_GROUP(32, "256", "%128", "%129", "%130", "%131")
 
 // MultiplyKept does the same with 64 rows that lie in registers, 16 deep as the sums of two columns lie there, and a
-// right operand of a WideTurnedDescriptor.
+// right operand of a WideTurnedDescriptor, or of a Descriptor if kTurned is 0.
 // clang-format off
-#define MOJO_MULTIPLY_KEPT(columns, width, left, right, does)                                                          \
-  template <class T, int kMost>                                                                                        \
+#define MOJO_MULTIPLY_KEPT(columns, width, left, right, does, turned)                                                  \
+  template <class T, int kTurned = 1, int kMost>                                                                       \
   __device__ __forceinline__ void MultiplyKept(Columns<columns>, float(&d)[kMost][4], const uint32_t(&rows)[4],        \
                                                uint64_t right_side, int add) {                                         \
     if constexpr (std::is_same<T, BFloat>::value) {                                                                    \
-      MOJO_MULTIPLY_KEPT_OF(columns, width, left, right, does, "bf16.bf16");                                           \
+      MOJO_MULTIPLY_KEPT_OF(columns, width, left, right, does, turned, "bf16.bf16");                                   \
     } else {                                                                                                           \
-      MOJO_MULTIPLY_KEPT_OF(columns, width, left, right, does, "f16.f16");                                             \
+      MOJO_MULTIPLY_KEPT_OF(columns, width, left, right, does, turned, "f16.f16");                                     \
     }                                                                                                                  \
   }
-#define MOJO_MULTIPLY_KEPT_OF(columns, width, left, right, does, types)                                                \
+#define MOJO_MULTIPLY_KEPT_OF(columns, width, left, right, does, turned, types)                                        \
   asm volatile(                                                                                                        \
       "{\n\t"                                                                                                          \
       ".reg .pred adds;\n\t"                                                                                           \
       "setp.ne.b32 adds, " does ", 0;\n\t"                                                                             \
       "wgmma.mma_async.sync.aligned.m64n" width "k16.f32." types " {" MOJO_R_##columns "}, " left ", " right           \
-      ", adds, 1, 1, 1;\n\t"                                                                                           \
+      ", adds, 1, 1, " turned ";\n\t"                                                                                  \
       "}"                                                                                                              \
       : MOJO_D_##columns                                                                                               \
-      : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(right_side), "r"(add))
+      : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(right_side), "r"(add), "n"(kTurned))
 // clang-format on
-MOJO_MULTIPLY_KEPT(8, "64", "{%32,%33,%34,%35}", "%36", "%37")
-MOJO_MULTIPLY_KEPT(16, "128", "{%64,%65,%66,%67}", "%68", "%69")
-MOJO_MULTIPLY_KEPT(32, "256", "{%128,%129,%130,%131}", "%132", "%133")
+MOJO_MULTIPLY_KEPT(8, "64", "{%32,%33,%34,%35}", "%36", "%37", "%38")
+MOJO_MULTIPLY_KEPT(16, "128", "{%64,%65,%66,%67}", "%68", "%69", "%70")
+MOJO_MULTIPLY_KEPT(32, "256", "{%128,%129,%130,%131}", "%132", "%133", "%134")
 
 // MultiplyWidened adds the product of 64 rows that lie in registers and 8 * kColumns tokens of a Descriptor, 32 bytes
 // of them deep: numbers of bfloat16, or of 8 bits (e4m3).

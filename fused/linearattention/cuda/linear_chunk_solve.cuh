@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kStep = kChunk + 4;  // of the rows of A: lanes' numbers are in different banks
 constexpr int kHalfStep = 32 + 4;  // of the rows of a product in between
-constexpr int kSolveBytes = (kChunk * kStep + 32 * kHalfStep) * 4;
+constexpr int kSquareBytes = kChunk * kStep * 4, kBetweenBytes = 32 * kHalfStep * 4;
 
 // ToTensor32 is v in the 19 bits that tensor cores take of a float32.
 __device__ __forceinline__ uint32_t ToTensor32(float v) {
@@ -117,24 +117,61 @@ __device__ __forceinline__ void StoreTile(const float (&sum)[8][4], char* stage,
   }
 }
 
-// PrepareChunks computes a chunk of a head in each block; each warp has 16 rows of all matrices.
+// kResident is how many blocks of PrepareChunks are to fit in a multiprocessor: as many as have shared memory there.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int kResident = 3;
+#else
+constexpr int kResident = 4;
+#endif
+
+// PrepareChunks computes a chunk of c.each heads in each block (of one head with beta); each warp has 16 rows of all
+// matrices.
 //
-// Registers: 168. Shared memory: K, Q and, with beta, V, A and a product.
+// Registers: 152. Shared memory: K, Q and later A in its place; with beta, V and a product; factors.
 template <class T, int kKeys, bool kDelta>
-__global__ void __launch_bounds__(kThreads) PrepareChunks(const Chunks c) {
-  extern __shared__ __align__(128) char shared[];
+__global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunks c) {
+  extern __shared__ __align__(1024) char shared[];
   constexpr int kTileBytes = kChunk * kKeys * 2;
+  constexpr int kRoom = kDelta && kTileBytes < kSquareBytes ? kSquareBytes : kTileBytes;
   char* const q_tile = shared + kTileBytes;
-  const uint32_t k_at = SharedAddress(shared), q_at = k_at + kTileBytes, v_at = q_at + kTileBytes;
+  const uint32_t k_at = SharedAddress(shared), q_at = k_at + kTileBytes, v_at = q_at + kRoom;
   const int value_tiles = kDelta ? static_cast<int>(DivideUp(c.value, kBlock)) : 0;
-  float* const a = reinterpret_cast<float*>(shared + 2 * kTileBytes + value_tiles * kChunk * kBlock * 2);
-  float* const between = a + kChunk * kStep;
-  float* const sums = kDelta ? a + kSolveBytes / 4 : a;  // G, then the factors of q, of k, and beta
-  float *const q_units = sums + kChunk, *const k_units = q_units + kChunk, *const betas = k_units + kChunk;
+  float* const a = reinterpret_cast<float*>(q_tile);
+  float* const between = reinterpret_cast<float*>(q_tile + kRoom + value_tiles * kSpan);
+  float* const sums = between + (kDelta ? kBetweenBytes / 4 : 0);  // G
+  float *const q_units = sums + kChunk, *const k_units = q_units + kChunk;
+  float *const betas = k_units + kChunk, *const w_units = betas + kChunk;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  // Heads that share keys are beside each other.
-  const int64_t at = blockIdx.x / c.heads;
-  const Position place(c, at / c.count * c.heads + blockIdx.x % c.heads, static_cast<int>(at % c.count));
+  const int each = kDelta ? 1 : c.each, groups = c.heads / each;
+  const int64_t at = blockIdx.x / groups;
+  const int64_t first = at / c.count * c.heads + blockIdx.x % groups * each;
+  const int index = static_cast<int>(at % c.count);
+  const Position place(c, first, index);
+
+  // gates writes the sums of a head's decays, and beta.
+  const auto gates = [&](int head) {
+    if (warp == 0) {
+      // e^-100 is 0 in float32 after the last rounding; less would cost the sums of later tokens their precision.
+      float low = 0, high = 0;
+      if (c.decay != nullptr) {
+        const float* decay = c.decay + place.row * c.heads + head;
+        if (lane < place.tokens) low = decay[int64_t{lane} * c.heads];
+        if (lane + 32 < place.tokens) high = decay[int64_t{lane + 32} * c.heads];
+        low = low < -100 ? -100 : low, high = high < -100 ? -100 : high;
+      }
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const float more_low = __shfl_up_sync(0xffffffffu, low, step), more = __shfl_up_sync(0xffffffffu, high, step);
+        if (lane >= step) low += more_low, high += more;
+      }
+      sums[lane] = low;
+      sums[lane + 32] = high + __shfl_sync(0xffffffffu, low, 31);
+    } else if (kDelta && warp >= 2) {
+      const int row = threadIdx.x - 64;
+      const int64_t number = (place.row + row) * c.beta_heads + (c.beta_heads == 1 ? 0 : head);
+      betas[row] = row < place.tokens ? c.beta[number] : 0;
+    }
+  };
 
   WaitForPrevious();
   LetNextStart();
@@ -145,111 +182,100 @@ __global__ void __launch_bounds__(kThreads) PrepareChunks(const Chunks c) {
   EndGroup();
   for (int i = 0; i < value_tiles; ++i) {
     const T* vs = static_cast<const T*>(c.v) + (place.row * c.heads + place.head) * c.value + i * kBlock;
-    FetchRows<kBlock>(v_at + i * kChunk * kBlock * 2, vs, int64_t{c.heads} * c.value, place.tokens,
-                      c.value - i * kBlock);
+    FetchRows<kBlock>(v_at + i * kSpan, vs, int64_t{c.heads} * c.value, place.tokens, c.value - i * kBlock);
   }
   EndGroup();
-  if (warp == 0) {
-    // e^-100 is 0 in float32 after the last rounding; less would cost the sums of later tokens their precision.
-    float low = 0, high = 0;
-    if (c.decay != nullptr) {
-      const float* decay = c.decay + place.row * c.heads + place.head;
-      if (lane < place.tokens) low = decay[int64_t{lane} * c.heads];
-      if (lane + 32 < place.tokens) high = decay[int64_t{lane + 32} * c.heads];
-      low = low < -100 ? -100 : low, high = high < -100 ? -100 : high;
-    }
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const float more_low = __shfl_up_sync(0xffffffffu, low, step), more = __shfl_up_sync(0xffffffffu, high, step);
-      if (lane >= step) low += more_low, high += more;
-    }
-    sums[lane] = low;
-    sums[lane + 32] = high + __shfl_sync(0xffffffffu, low, 31);
-  } else if (kDelta && warp >= 2) {
-    const int row = threadIdx.x - 64;
-    const int64_t number = (place.row + row) * c.beta_heads + (c.beta_heads == 1 ? 0 : place.head);
-    betas[row] = row < place.tokens ? c.beta[number] : 0;
-  }
+  gates(place.head);
   WaitForGroups<1>();
   __syncthreads();
-  {
-    // A thread for each row of Q and of K.
-    const int row = threadIdx.x % kChunk;
-    float squares = 0;
-    if (c.l2_norm) {
+  // A thread for each row of K and of Q.
+  const int own = threadIdx.x % kChunk;
+  float squares = 0;
+  if (c.l2_norm) {
 #pragma unroll 4
-      for (int i = 0; i < kKeys / 8; ++i) {
-        const uint4 piece =
-            *reinterpret_cast<const uint4*>((threadIdx.x < kChunk ? shared : q_tile) + Piece<kKeys>(row, i));
-        Pack<T, 8> pack;
-        pack.words[0] = piece.x, pack.words[1] = piece.y, pack.words[2] = piece.z, pack.words[3] = piece.w;
-        float numbers[8];
-        ToFloats(pack, numbers);
+    for (int i = 0; i < kKeys / 8; ++i) {
+      const char* from = (threadIdx.x < kChunk ? shared : q_tile) + InTile(own, i);
+      float numbers[8];
+      ToFloats(LoadPack<8>(reinterpret_cast<const T*>(from)), numbers);
 #pragma unroll
-        for (int j = 0; j < 8; ++j) squares = fmaf(numbers[j], numbers[j], squares);
-      }
+      for (int j = 0; j < 8; ++j) squares = fmaf(numbers[j], numbers[j], squares);
     }
-    const float unit = row >= place.tokens ? 0.0f : c.l2_norm ? 1 / sqrtf(squares + c.epsilon) : 1.0f;
-    if (threadIdx.x < kChunk) {
-      k_units[row] = unit;
-      c.k_unit[place.chunk * kChunk + row] = unit * expf(sums[kChunk - 1] - sums[row]);
-    } else {
-      q_units[row] = unit * c.scale;
-      c.q_unit[place.chunk * kChunk + row] = unit * c.scale * expf(sums[row]);
-    }
-    if (threadIdx.x == 0) c.last[place.chunk] = expf(sums[kChunk - 1]);
   }
-  __syncthreads();
+  const float unit = own >= place.tokens ? 0.0f : c.l2_norm ? 1 / sqrtf(squares + c.epsilon) : 1.0f;
 
   // The products of keys with keys, and of queries with keys, up to the diagonal.
-  const int rows[2] = {16 * warp + g, 16 * warp + g + 8};
-  {
-    float kk[kDelta ? 8 : 1][4] = {}, qk[8][4] = {};
+  float kk[kDelta ? 8 : 1][4] = {}, qk[8][4] = {};
 #pragma unroll
-    for (int s = 0; s < kKeys / 16; ++s) {
-      uint32_t left_k[4], left_q[4];
-      if (kDelta) LoadMatrices(left_k, Left<kKeys>(k_at, 16 * warp, 16 * s, lane));
-      LoadMatrices(left_q, Left<kKeys>(q_at, 16 * warp, 16 * s, lane));
+  for (int s = 0; s < kKeys / 16; ++s) {
+    uint32_t left_k[4], left_q[4];
+    if (kDelta) LoadMatrices(left_k, Left(k_at, 16 * warp, 16 * s, lane));
+    LoadMatrices(left_q, Left(q_at, 16 * warp, 16 * s, lane));
 #pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        if (n > warp) break;
-        uint32_t right[4];
-        LoadMatrices(right, Straight<kKeys>(k_at, 16 * n, 16 * s, lane));
-        if constexpr (kDelta) {
-          Multiply<T>(kk[2 * n], left_k, right[0], right[1]);
-          Multiply<T>(kk[2 * n + 1], left_k, right[2], right[3]);
-        }
-        Multiply<T>(qk[2 * n], left_q, right[0], right[1]);
-        Multiply<T>(qk[2 * n + 1], left_q, right[2], right[3]);
+    for (int n = 0; n < 4; ++n) {
+      if (n > warp) break;
+      uint32_t right[4];
+      LoadMatrices(right, Straight(k_at, 16 * n, 16 * s, lane));
+      if constexpr (kDelta) {
+        Multiply<T>(kk[2 * n], left_k, right[0], right[1]);
+        Multiply<T>(kk[2 * n + 1], left_k, right[2], right[3]);
       }
+      Multiply<T>(qk[2 * n], left_q, right[0], right[1]);
+      Multiply<T>(qk[2 * n + 1], left_q, right[2], right[3]);
     }
-    T* const p = static_cast<T*>(c.p) + place.chunk * kChunk * kChunk;
+  }
+  // The rows of A of this warp hold its tiles of results on their way out, before A and after.
+  char* const stage = q_tile + warp * (kDelta ? 16 * kStep * 4 : 2048);
+  const int rows[2] = {16 * warp + g, 16 * warp + g + 8};
+  for (int e = 0; e < each; ++e) {
+    const int64_t chunk = (first + e) * c.count + index;
+    if (threadIdx.x < kChunk) {
+      k_units[own] = unit;
+    } else {
+      q_units[own] = unit * c.scale;
+    }
+    __syncthreads();
+    const float all = sums[kChunk - 1];
+    if (threadIdx.x < kChunk) {
+      c.k_unit[chunk * kChunk + own] = unit * expf(all - sums[own]);
+      if (kDelta) w_units[own] = betas[own] * unit * expf(sums[own]);
+    } else {
+      c.q_unit[chunk * kChunk + own] = unit * c.scale * expf(sums[own]);
+    }
+    if (threadIdx.x == 0) c.last[chunk] = expf(all);
+    float product[8][4];
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
-      if (n / 2 > warp) break;
       const int column = 8 * n + 2 * t;
+      const float2 units = *reinterpret_cast<const float2*>(k_units + column);
+      const float2 sum = *reinterpret_cast<const float2*>(sums + column);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = rows[half];
-        float products[2], others[2] = {};
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const float factor = k_units[column + j] * __expf(sums[row] - sums[column + j]);
-          products[j] = column + j <= row ? qk[n][2 * half + j] * factor * q_units[row] : 0.0f;
-          if constexpr (kDelta) {
-            others[j] = column + j < row ? kk[n][2 * half + j] * factor * k_units[row] * betas[row] : 0.0f;
-          }
-        }
-        *reinterpret_cast<uint32_t*>(p + row * kChunk + column) = Packed<T>(products[0], products[1]);
-        if (kDelta) *reinterpret_cast<float2*>(a + row * kStep + column) = make_float2(others[0], others[1]);
+      for (int i = 0; i < 4; ++i) {
+        const int row = rows[i / 2], j = column + i % 2;
+        const float factor = (i % 2 ? units.y : units.x) * __expf(sums[row] - (i % 2 ? sum.y : sum.x));
+        product[n][i] = j <= row ? qk[n][i] * factor * q_units[row] : 0.0f;
+        if constexpr (kDelta) kk[n][i] = j < row ? kk[n][i] * factor * k_units[row] * betas[row] : 0.0f;
       }
+    }
+    StoreTile(product, stage, static_cast<T*>(c.p) + (chunk * kChunk + 16 * warp) * kChunk, kChunk, kChunk, lane);
+    if (e + 1 < each) {
+      __syncthreads();
+      gates(place.head + e + 1);
     }
   }
   if constexpr (kDelta) {
+    const int64_t chunk = first * c.count + index;
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      if (n / 2 > warp) break;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        *reinterpret_cast<float2*>(a + rows[half] * kStep + 8 * n + 2 * t) =
+            make_float2(kk[n][2 * half], kk[n][2 * half + 1]);
+      }
+    }
     __syncwarp();
     Invert(a, between, warp, lane);
-    WaitForGroups<0>();
-    __syncthreads();
     // T with the factors of its columns, as left operands.
     uint32_t for_w[4][4], for_u[4][4];
 #pragma unroll
@@ -257,19 +283,16 @@ __global__ void __launch_bounds__(kThreads) PrepareChunks(const Chunks c) {
       if (s > warp) break;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int row = rows[i % 2], column = 16 * s + 2 * t + i / 2 * 8;
-        const float2 two = *reinterpret_cast<const float2*>(a + row * kStep + column);
-        const float left = two.x * betas[column], right = two.y * betas[column + 1];
-        for_u[s][i] = Packed<T>(left, right);
-        for_w[s][i] = Packed<T>(left * k_units[column] * expf(sums[column]),
-                                right * k_units[column + 1] * expf(sums[column + 1]));
+        const int column = 16 * s + 2 * t + i / 2 * 8;
+        const float2 two = *reinterpret_cast<const float2*>(a + rows[i % 2] * kStep + column);
+        for_u[s][i] = Packed<T>(two.x * betas[column], two.y * betas[column + 1]);
+        for_w[s][i] = Packed<T>(two.x * w_units[column], two.y * w_units[column + 1]);
       }
     }
-    // Only this warp reads these rows of Q, so that they are free now.
-    char* const stage = q_tile + warp * 16 * kKeys * 2;
-    T* const w = static_cast<T*>(c.w) + (place.chunk * kChunk + 16 * warp) * c.key;
-#pragma unroll 1
-    for (int first = 0; first < c.key; first += 64) {
+    WaitForGroups<0>();
+    __syncthreads();
+    // multiply stores 64 columns of the product with a span of a tile.
+    const auto multiply = [&](const uint32_t (&left)[4][4], uint32_t right_at, T* to, int step, int columns) {
       float sum[8][4] = {};
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
@@ -277,29 +300,20 @@ __global__ void __launch_bounds__(kThreads) PrepareChunks(const Chunks c) {
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
           uint32_t right[4];
-          LoadTransposed(right, Turned<kKeys>(k_at, first + 16 * n, 16 * s, lane));
-          Multiply<T>(sum[2 * n], for_w[s], right[0], right[1]);
-          Multiply<T>(sum[2 * n + 1], for_w[s], right[2], right[3]);
+          LoadTransposed(right, Turned(right_at, 16 * n, 16 * s, lane));
+          Multiply<T>(sum[2 * n], left[s], right[0], right[1]);
+          Multiply<T>(sum[2 * n + 1], left[s], right[2], right[3]);
         }
       }
-      StoreTile(sum, stage, w + first, c.key, c.key - first, lane);
+      StoreTile(sum, stage, to + (chunk * kChunk + 16 * warp) * step, step, columns, lane);
+    };
+#pragma unroll 1
+    for (int i = 0; i * 64 < c.key; ++i) {
+      multiply(for_w, k_at + i * kSpan, static_cast<T*>(c.w) + i * 64, c.key, c.key - i * 64);
     }
-    T* const u = static_cast<T*>(c.u) + (place.chunk * kChunk + 16 * warp) * c.value;
 #pragma unroll 1
     for (int i = 0; i < value_tiles; ++i) {
-      float sum[8][4] = {};
-#pragma unroll
-      for (int s = 0; s < 4; ++s) {
-        if (s > warp) break;
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-          uint32_t right[4];
-          LoadTransposed(right, Turned<kBlock>(v_at + i * kChunk * kBlock * 2, 16 * n, 16 * s, lane));
-          Multiply<T>(sum[2 * n], for_u[s], right[0], right[1]);
-          Multiply<T>(sum[2 * n + 1], for_u[s], right[2], right[3]);
-        }
-      }
-      StoreTile(sum, stage, u + i * kBlock, c.value, c.value - i * kBlock, lane);
+      multiply(for_u, v_at + i * kSpan, static_cast<T*>(c.u) + i * kBlock, c.value, c.value - i * kBlock);
     }
   }
 }

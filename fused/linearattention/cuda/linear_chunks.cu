@@ -12,14 +12,19 @@
 //
 // PrepareChunks computes W, U and scale tril(D Q K^T) of all chunks in parallel. ScanChunks goes through the chunks
 // with the state in registers, transposed: a warp has 16 columns of values, and its sums S^T and u^T are the left
-// operands of the next products as they lie, so that warps share only the inputs.
+// operands of the next products as they lie, so that warps share only the inputs. Four more warps load: there are few
+// blocks, and in a warp that also computes, the addresses of the copies took as long as the products. The products of
+// ScanChunks are wgmma on capability 9.0, the others mma.sync.
 //
-// Operations of a chunk of a head with keys and values of 128: 4.8 M multiplications and as many additions with beta,
-// 2.8 M without; blocks of 16 tokens above the diagonal are left out. Bytes: q, k, v and y once, and the scratch memory
-// (W, U and 8 KB, or 8 KB without beta) is written and read once.
+// A token that is not finite makes earlier tokens of its chunk NaN as well: they are multiplied with 0.
+//
+// Operations of a chunk of a head with keys and values of 128: 5.1 M multiplications and as many additions with beta,
+// 3.0 M without; PrepareChunks leaves blocks of 16 tokens above the diagonal out. Bytes: q, k, v and y once, and the
+// scratch memory (W, U and 8 KB, or 8 KB without beta) is written and read once.
 #include "linearattention/cuda/linear_chunks.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "linearattention/cuda/linear_chunk_scan.cuh"
 #include "linearattention/cuda/linear_chunk_solve.cuh"
@@ -67,26 +72,41 @@ size_t PassChunks(const MojoLinearAttentionArgs& args) {
 constexpr size_t kMostKeys = 128;
 int KeysOf(size_t key) { return key <= 64 ? 64 : 128; }
 
-int ScanBytes(int keys, bool delta) {
-  return 2 * (kChunk * 2 * ((delta ? 3 : 2) * keys + kBlock + kChunk) + 2 * kChunk * 4);
-}
+int ScanBytes(int keys, bool delta, int stages) { return stages * (StageBytes(keys, delta) + kUnitBytes); }
 
 int PrepareBytes(int keys, int value, bool delta) {
-  const int columns = delta ? static_cast<int>(DivideUp(value, kBlock)) * kBlock : 0;
-  return kChunk * 2 * (2 * keys + columns) + (delta ? kSolveBytes : 0) + 4 * kChunk * 4;
+  const int tile = kChunk * keys * 2, factors = 5 * kChunk * 4;
+  if (!delta) return 2 * tile + factors;
+  const int values = static_cast<int>(DivideUp(value, kBlock)) * kSpan;
+  return tile + std::max(tile, kSquareBytes) + values + kBetweenBytes + factors;
+}
+
+// HeadsTogether is how many heads a block of PrepareChunks takes: they share a product of queries and keys, as long as
+// there are blocks for all multiprocessors.
+int HeadsTogether(const MojoLinearAttentionArgs& args, size_t count) {
+  const size_t shared = std::gcd(args.heads / args.q_heads, args.heads / args.k_heads);
+  const size_t blocks = args.batch * args.heads * count, enough = 4 * static_cast<size_t>(TheDevice().multiprocessors);
+  size_t most = 1;
+  for (size_t each = 2; each <= shared && each * enough <= blocks; ++each) {
+    if (shared % each == 0) most = each;
+  }
+  return static_cast<int>(most);
 }
 
 template <class T, int kKeys, bool kDelta>
-cudaError_t RunPass(const Chunks& c, cudaStream_t stream) {
-  const int prepare = PrepareBytes(kKeys, c.value, kDelta), scan = ScanBytes(kKeys, kDelta);
+cudaError_t RunPass(Chunks c, cudaStream_t stream) {
+  const int prepare = PrepareBytes(kKeys, c.value, kDelta);
+  c.stages = ScanBytes(kKeys, kDelta, 3) <= TheDevice().shared_bytes ? 3 : 2;
+  const int scan = ScanBytes(kKeys, kDelta, c.stages);
   const auto most = cudaFuncAttributeMaxDynamicSharedMemorySize;
   if (cudaError_t e = cudaFuncSetAttribute(PrepareChunks<T, kKeys, kDelta>, most, prepare)) return e;
   if (cudaError_t e = cudaFuncSetAttribute(ScanChunks<T, kKeys, kDelta>, most, scan)) return e;
   const size_t heads = static_cast<size_t>(c.batch) * c.heads, tiles = DivideUp(c.value, kBlock);
   if (heads * std::max<size_t>(c.count, tiles) > INT32_MAX) return cudaErrorInvalidValue;
-  const dim3 chunks(static_cast<unsigned>(heads * c.count)), blocks(static_cast<unsigned>(heads * tiles));
+  const dim3 chunks(static_cast<unsigned>(heads / (kDelta ? 1 : c.each) * c.count)),
+      blocks(static_cast<unsigned>(heads * tiles));
   if (cudaError_t e = Launch(PrepareChunks<T, kKeys, kDelta>, chunks, dim3(kThreads), prepare, stream, c)) return e;
-  return Launch(ScanChunks<T, kKeys, kDelta>, blocks, dim3(kThreads), scan, stream, c);
+  return Launch(ScanChunks<T, kKeys, kDelta>, blocks, dim3(2 * kThreads), scan, stream, c);
 }
 
 template <class T, int kKeys>
@@ -112,7 +132,7 @@ bool RunsInChunks(const MojoLinearAttentionArgs& args) {
   if (!Aligned(args.y, 4)) return false;
   const bool delta = args.beta != nullptr;
   const int keys = KeysOf(args.key), value = static_cast<int>(args.value), most = TheDevice().shared_bytes;
-  return PrepareBytes(keys, value, delta) <= most && ScanBytes(keys, delta) <= most;
+  return PrepareBytes(keys, value, delta) <= most && ScanBytes(keys, delta, 2) <= most;
 }
 
 size_t ChunkScratch(const MojoLinearAttentionArgs& args) { return Parts(args, PassChunks(args)).bytes; }
@@ -146,12 +166,15 @@ cudaError_t RunChunks(const MojoLinearAttentionArgs& args, cudaStream_t stream) 
               static_cast<int>(args.beta_heads),
               0,
               0,
+              1,
+              2,
               args.scale,
               args.epsilon,
               args.l2_norm};
   for (size_t first = 0; first < all; first += pass) {
     c.first = static_cast<int>(first);
     c.count = static_cast<int>(std::min(pass, all - first));
+    c.each = HeadsTogether(args, c.count);
     const cudaError_t error = args.type == kMojoFloat16 ? RunType<Half>(c, stream) : RunType<BFloat>(c, stream);
     if (error != cudaSuccess) return error;
     c.past = states;
