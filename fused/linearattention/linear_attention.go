@@ -40,7 +40,8 @@ var Op = &op.Op{
 		"for each token t in turn:  D = decay is given ? exp(decay[t]) * S, row by row if it has Dk channels : S",
 		"  u = beta is given ? beta[t] * (v[t] - D^T k[t]) : v[t]",
 		"  S = D + k[t] u^T;  Y[t] = round_T(scale * S^T q[t])",
-		"present = S after the last token; all of this is computed in float32",
+		"present = S after the last token; all of this is computed in float32, but CUDA may round the factors of " +
+			"products to T when there are 80 tokens or more",
 	},
 	Family:  linearFamilyOfStates,
 	Devices: []op.Device{op.CPU, op.CUDA},
