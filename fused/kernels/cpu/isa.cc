@@ -95,4 +95,14 @@ const LinearFns* BestLinear(const char* cap) {
 
 #endif
 
+bool StreamsRows(const KernelTable& kernels) {
+#if defined(MOJO_X86)
+  __builtin_cpu_init();
+  return kernels.lanes < kMostLanes || !__builtin_cpu_is("intel");
+#else
+  (void)kernels;
+  return true;
+#endif
+}
+
 }  // namespace mojo

@@ -14,4 +14,8 @@ const KernelTable* BestKernels(const char* cap);
 // loops with products of bytes (SDOT) if the machine has them.
 const LinearFns* BestLinear(const char* cap);
 
+// StreamsRows reports whether few rows of X read weights by rows faster as one stream (product_of_few) than by tiles
+// (product) on this machine: on all but Intel's processors with AVX-512.
+bool StreamsRows(const KernelTable& kernels);
+
 }  // namespace mojo

@@ -5,6 +5,7 @@
 
 #include "common/attributes.h"
 #include "cpu/backends.h"
+#include "cpu/isa.h"
 #include "cpu/scratch.h"
 #include "moe/cpu/moe_plan.h"
 
@@ -32,6 +33,7 @@ constexpr size_t kPanelOutputs = 48;
 struct HalfLinearKernel {
   HalfLinearAttributes attributes;
   ElementType x = kFloat32, weights = kFloat32;
+  bool streams = false;  // few rows of X read weights by rows as one stream
   HostMemory memory;
 
   OrtStatus* Init(const KernelInit& init);
@@ -42,6 +44,7 @@ OrtStatus* HalfLinearKernel::Init(const KernelInit& init) {
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
   x = ToElementType(init.types.inputs[kHalfLinearX]);
   weights = ToElementType(init.types.inputs[kHalfLinearW]);
+  streams = StreamsRows(*TheKernels());
   return memory.Find(init);
 }
 
@@ -159,7 +162,7 @@ OrtStatus* HalfLinearKernel::Compute(const Api& api, OrtKernelContext* context) 
   if (t.rows == 0 || t.n == 0) return nullptr;
   const bool narrow = x != kFloat32, by_rows = attributes.layout == Layout::kOutIn;
   Go go{*this, t};
-  go.product = kernels.product_of_few(weights);
+  go.product = streams ? kernels.product_of_few(weights) : kernels.product(weights);
   go.product_of_panels = kernels.panels(weights);
   go.store = kernels.weighted_sum(x);
   go.lanes = by_rows ? kernels.lanes : 0;

@@ -19,25 +19,31 @@ void TestProduct(const mojo::KernelTable& kernels, ElementType type, bool by_row
   Buffer y(mojo::kFloat32, (tokens - 1) * y_stride + width), alone(mojo::kFloat32, width);
   mojo::ProductArgs args{
       w.data(), stride, by_rows, pointers.data(), tokens, depth, width, static_cast<float*>(y.data()), y_stride};
-  kernels.product(type)(args);
-  for (size_t t = 0; t < tokens; ++t) {
-    args.x = &pointers[t];
-    args.tokens = 1;
-    args.y = static_cast<float*>(alone.data());
-    if (t < 8) kernels.product(type)(args);
-    for (size_t n = 0; n < width; ++n) {
-      double want = 0, size = 0;
-      for (size_t k = 0; k < depth; ++k) {
-        const double v = x[t].Get(k) * w.Get(by_rows ? n * stride + k : k * stride + n);
-        want += v;
-        size += fabs(v);
+  for (const bool of_few : {false, true}) {
+    const auto product = of_few ? kernels.product_of_few(type) : kernels.product(type);
+    args.x = pointers.data();
+    args.tokens = tokens;
+    args.y = static_cast<float*>(y.data());
+    product(args);
+    for (size_t t = 0; t < tokens; ++t) {
+      args.x = &pointers[t];
+      args.tokens = 1;
+      args.y = static_cast<float*>(alone.data());
+      if (t < 8) product(args);
+      for (size_t n = 0; n < width; ++n) {
+        double want = 0, size = 0;
+        for (size_t k = 0; k < depth; ++k) {
+          const double v = x[t].Get(k) * w.Get(by_rows ? n * stride + k : k * stride + n);
+          want += v;
+          size += fabs(v);
+        }
+        const double got = y.Get(t * y_stride + n);
+        Check(Near(got, want, 1e-6 * size + 1e-7), "%s: product %s by %s, %zu tokens, %zu by %zu: %.9g, want %.9g",
+              kernels.name, TypeName(type), by_rows ? "rows" : "columns", tokens, width, depth, got, want);
+        if (t < 8 && !of_few)
+          Check(got == alone.Get(n), "%s: product %s: other tokens change a token's result", kernels.name,
+                TypeName(type));
       }
-      const double got = y.Get(t * y_stride + n);
-      Check(Near(got, want, 1e-6 * size + 1e-7), "%s: product %s by %s, %zu tokens, %zu by %zu: %.9g, want %.9g",
-            kernels.name, TypeName(type), by_rows ? "rows" : "columns", tokens, width, depth, got, want);
-      if (t < 8)
-        Check(got == alone.Get(n), "%s: product %s: other tokens change a token's result", kernels.name,
-              TypeName(type));
     }
   }
 }

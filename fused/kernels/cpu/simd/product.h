@@ -8,6 +8,8 @@
 // The result of a token does not depend on the number of others: every sum is made in the same order.
 #pragma once
 
+#include <stdint.h>
+
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/pairs.h"
 #include "cpu/simd/vec.h"
@@ -25,8 +27,8 @@ constexpr int kTileTokens = 6;
 constexpr int kTileTokens = 3;
 #endif
 
-// Whether few tokens read weights as a few streams instead of tiles: with AVX2 (AMD EPYC) that is up to 1.8 times as
-// fast, with AVX-512 (Intel Xeon) slower.
+// Whether few tokens read weights by columns as streams instead of tiles: with AVX2 (AMD EPYC) that is up to 1.8 times
+// as fast, with AVX-512 (Intel Xeon) slower.
 #if defined(__AVX512F__)
 constexpr bool kStreams = false;
 #else
@@ -344,21 +346,29 @@ void Multiply(const ProductArgs& args) {
   MultiplyColumns<T>(args);
 }
 
+// NextPages prefetches the first line of the page behind each page that begins in bytes, which are read in order: the
+// processor's own prefetches end with a page.
+MOJO_INLINE void NextPages(const void* bytes, size_t count) {
+  constexpr uintptr_t kPage = 4096;
+  const auto begin = reinterpret_cast<uintptr_t>(bytes);
+  for (uintptr_t page = (begin + kPage - 1) / kPage * kPage; page < begin + count; page += kPage) {
+    __builtin_prefetch(reinterpret_cast<const char*>(page + kPage), 0, 3);
+  }
+}
+
 // StreamRows multiplies kTokens tokens with weights by rows, one row after the other. Each row has several sums, since
-// one sum would wait for itself: their order differs from a tile's.
+// one sum would wait for itself: their order differs from a tile's. On an AMD EPYC (Zen 4), the processor's prefetches
+// read such a stream up to 1.5 times as fast as the kernel's own, and fastest if loads are at most a line apart.
 template <int kTokens, class T>
 void StreamRows(const ProductArgs& args) {
-  constexpr int kSums = 4;
-  constexpr size_t kStep = kSums * kLanes, kAhead = 1024;
+  constexpr int kSums = kLanes > 4 ? 2 : 4;
+  constexpr size_t kStep = kSums * kLanes;
   for (size_t n = 0; n < args.width; ++n) {
     const T* const w = static_cast<const T*>(args.w) + n * args.stride;
+    NextPages(w, args.depth * sizeof(T));
     F32 sum[kTokens][kSums] = {};
     size_t k = 0;
     for (; k + kStep <= args.depth; k += kStep) {
-#pragma GCC unroll 4
-      for (size_t i = 0; i < kStep * sizeof(T); i += 64) {
-        __builtin_prefetch(reinterpret_cast<const char*>(w + k) + kAhead + i, 0, 3);
-      }
 #pragma GCC unroll 4
       for (int i = 0; i < kSums; ++i) {
         const F32 row = Load(w + k + i * kLanes);
@@ -372,18 +382,18 @@ void StreamRows(const ProductArgs& args) {
       for (int m = 0; m < kTokens; ++m) sum[m][0] = Fma(row, Load(lanes, args.x[m] + k + i), sum[m][0]);
     });
     for (int m = 0; m < kTokens; ++m) {
-      args.y[m * args.y_stride + n] = Sum((sum[m][0] + sum[m][1]) + (sum[m][2] + sum[m][3]));
+      F32 all = sum[m][0] + sum[m][1];
+      if constexpr (kSums > 2) all = all + (sum[m][2] + sum[m][3]);
+      args.y[m * args.y_stride + n] = Sum(all);
     }
   }
 }
 
-// MultiplyFew is Multiply, but few tokens may read weights by rows as a stream.
+// MultiplyFew is Multiply, but few tokens read weights by rows as a stream.
 template <class T>
 void MultiplyFew(const ProductArgs& args) {
-  if constexpr (kStreams) {
-    if (args.by_rows && args.tokens <= kTileTokens) {
-      return WithCount<1>(args.tokens, [&](auto count) MOJO_LAMBDA { StreamRows<decltype(count)::value, T>(args); });
-    }
+  if (args.by_rows && args.tokens <= kTileTokens) {
+    return WithCount<1>(args.tokens, [&](auto count) MOJO_LAMBDA { StreamRows<decltype(count)::value, T>(args); });
   }
   Multiply<T>(args);
 }
