@@ -90,7 +90,7 @@ struct Outputs {
 // MultiplyPanels computes the outputs for the panels from number panel on.
 void MultiplyPanels(const Go& go, const Outputs& outputs, size_t panel, size_t panels) {
   const size_t n = go.tensors.n, k = go.tensors.k, row = k * 2;
-  float products[kRows * kPanelOutputs], nobody[kPanelOutputs];
+  alignas(64) float products[kRows * kPanelOutputs], nobody[kPanelOutputs];
   for (size_t done = 0; done < outputs.count; done += kPanelOutputs) {
     const size_t width = std::min(kPanelOutputs, outputs.count - done);
     const char* const w = outputs.w + done * row;
