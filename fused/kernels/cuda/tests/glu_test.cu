@@ -18,8 +18,8 @@ struct GLUCase {
 
 void TestGLU(Tally* tally, const GLUCase& c) {
   const std::string name = std::to_string(c.count) + " " + TypeName(c.type) + " activation " +
-                           std::to_string(c.activation) + " limit " + std::to_string(c.limit) + " values " +
-                           std::to_string(c.values) + " offset " + std::to_string(c.offset);
+                           std::to_string(static_cast<int>(c.activation)) + " limit " + std::to_string(c.limit) +
+                           " values " + std::to_string(c.values) + " offset " + std::to_string(c.offset);
   Random random(c.count + c.values);
   Numbers gate(c.type, c.count, c.offset), up(c.type, c.count, c.offset), y(c.type, c.count, c.offset);
   FillWith(&gate, c.values, c.type, &random);

@@ -256,8 +256,9 @@ std::string Name(const Form& f, const Size& s, size_t tokens, Routing routing) {
       text, sizeof(text),
       "T %zu E %zu k %zu H %zu I %zu x %s experts %s weights %s, %s, %s/%s%s, activation %d limit %g offset %zu, %s",
       tokens, s.experts, s.top_k, s.hidden, s.inner, TypeName(f.x), TypeName(f.experts_type), TypeName(f.weights),
-      packings[f.packing], f.gate_up_in_out ? "in_out" : "out_in", f.down_in_out ? "in_out" : "out_in",
-      f.biases ? ", biases" : "", f.activation, f.limit, f.offset, routings[routing]);
+      packings[static_cast<int>(f.packing)], f.gate_up_in_out ? "in_out" : "out_in",
+      f.down_in_out ? "in_out" : "out_in", f.biases ? ", biases" : "", static_cast<int>(f.activation), f.limit,
+      f.offset, routings[routing]);
   return text;
 }
 

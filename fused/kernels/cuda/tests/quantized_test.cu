@@ -406,8 +406,8 @@ void TryQMoE(const Mixture& f, const Weights& up, const Weights& down, size_t to
   });
   char name[200];
   snprintf(name, sizeof name, "QMoE %s, %s, packing %d, %zu of %zu experts [%zu, %zu], %zu tokens of %s, %s",
-           up.format.name, down.format.name, f.packing, f.top_k, f.experts, f.inner, f.hidden, tokens, TypeName(type),
-           RoundingName(rounding));
+           up.format.name, down.format.name, static_cast<int>(f.packing), f.top_k, f.experts, f.inner, f.hidden, tokens,
+           TypeName(type), RoundingName(rounding));
   Tell(name, *std::max_element(worst.begin(), worst.end()), y.Guarded() && scratch.Guarded());
 }
 

@@ -47,8 +47,8 @@ struct Form {
 void Test(const Form& f, size_t rows, size_t experts, size_t top_k, Random* random) {
   char name[200];
   snprintf(name, sizeof(name), "rows %zu E %zu k %zu %s bias %s score %d first %d groups %zu of %zu %s renormalize %d",
-           rows, experts, top_k, TypeName(f.type), f.bias ? TypeName(f.bias_type) : "none", f.score, f.top_k_first,
-           f.group_top_k, f.groups, f.top2 ? "top2" : "max", f.renormalize);
+           rows, experts, top_k, TypeName(f.type), f.bias ? TypeName(f.bias_type) : "none", static_cast<int>(f.score),
+           f.top_k_first, f.group_top_k, f.groups, f.top2 ? "top2" : "max", f.renormalize);
   Numbers logits(f.type, rows * experts), bias(f.bias_type, experts), weights(kMojoFloat32, rows * top_k);
   Ids ids(rows * top_k);
   for (size_t i = 0; i < logits.count(); ++i) {
