@@ -67,6 +67,10 @@ func TestWhichCachesBecomeBuffers(t *testing.T) {
 			m.sites[0].SetInput(fused.AttentionPastKey, m.Op("Identity", m.pasts[0]))
 			m.Graph.Nodes = []*onnx.Node{m.Graph.Nodes[1], m.Graph.Nodes[0]}
 		}, ""},
+		"copied presents": {cache, func(m *made) {
+			new(edit.Change).SetOutput(m.Graph, 1, m.Op("Identity", m.sites[0].Outputs[1]))
+			new(edit.Change).SetOutput(m.Graph, 2, m.Op("Identity", m.sites[0].Outputs[2]))
+		}, ""},
 		"another length": {cache, func(m *made) { m.attends(t, "batch", 2, "other", 8) },
 			`inputs "past_key0" and "past_key1" are not known to hold the same number of tokens`},
 		"a fixed length": {[]any{"batch", 2, 7, 8}, nil, `input "past_key0" always holds 7 tokens`},
@@ -134,6 +138,11 @@ func TestWhichCachesBecomeBuffers(t *testing.T) {
 		for i, n := range m.sites {
 			if n.Input(fused.AttentionPastLength) != length || n.Input(fused.AttentionPastKey) != m.pasts[2*i] {
 				t.Errorf("%s: %s", name, n.Text())
+			}
+			for k, v := range n.Outputs {
+				if !v.IsOutput() || m.Graph.Outputs[3*i+k] != v {
+					t.Errorf("%s: output %d of %q is not the model's", name, k, n.Label())
+				}
 			}
 		}
 	}
