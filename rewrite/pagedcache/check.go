@@ -70,6 +70,12 @@ func newScenario(m *onnx.Model) (*scenario, error) {
 			s.outputs = append(s.outputs, v)
 		}
 	}
+	for _, in := range s.inputs {
+		if s.isState(in) {
+			return nil, fmt.Errorf("input %q is a state of each sequence without an axis for tokens, and a step packs "+
+				"the tokens of several sequences: use --cache static", in.Value.Name)
+		}
+	}
 	for _, step := range stepsTried {
 		var list []map[*onnx.Value]*reference.Tensor
 		for _, c := range step {
@@ -86,6 +92,12 @@ func newScenario(m *onnx.Model) (*scenario, error) {
 		s.steps = append(s.steps, list)
 	}
 	return s, nil
+}
+
+// isState reports whether an input other than a cache has a fixed size for each sequence.
+func (s *scenario) isState(in *roles.Input) bool {
+	return s.caches[in.Value] == nil && len(in.Value.Uses()) > 0 && in.DataType.IsFloat() && len(in.Dims) >= 2 &&
+		!slices.ContainsFunc(in.Dims[1:], func(d onnx.Dim) bool { return d.Value < 0 })
 }
 
 // input returns an input of the unconverted model for a chunk of one sequence: nil for a cache.

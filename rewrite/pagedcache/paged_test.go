@@ -3,6 +3,7 @@ package pagedcache_test
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -334,6 +335,15 @@ func TestRefusedNodes(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "the cache cannot be paged: the cache "+
 		"cannot be static: the model has no mojo.Attention with a cache") {
 		t.Errorf("without a cache: got %v", err)
+	}
+	hybrid, err := onnx.Read(filepath.Join("..", "..", "llm", "generate", "testdata", "hybrid-fp32.onnx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hybrid.Close()
+	_, err = rewrite.Apply(hybrid, rewrite.Request{AssumeAvailable: true, PagedCache: 16})
+	if err == nil || !strings.Contains(err.Error(), `input "past_conv_0" is a state of each sequence`) {
+		t.Errorf("with states: got %v", err)
 	}
 }
 
