@@ -25,7 +25,7 @@ def patch(model, output, options):
 def main():
     folder, output, *options = sys.argv[1:]
     folder, output = pathlib.Path(folder).resolve(), pathlib.Path(output).resolve()
-    options = {name: True if value == "True" else value for name, value in (option.split("=") for option in options)}
+    options = {name: True if value == "True" else value for name, value in (option.split("=", 1) for option in options)}
     models = {}  # by the task to await
     for model in sorted(folder.rglob("*.onnx")):
         target = output / model.relative_to(folder)
