@@ -382,3 +382,36 @@ func TestWorkIsBounded(t *testing.T) {
 		restore()
 	}
 }
+
+// TestNothingHidesPadding: attention without a mask, which sees all tokens of its sequence, needs none without padding.
+func TestNothingHidesPadding(t *testing.T) {
+	m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
+	facts := infer.Analyze(m)
+	applytest.Apply(t, m)
+	var c edit.Change
+	for _, n := range m.Graph.Nodes {
+		if n.OpType != fused.AttentionName {
+			continue
+		}
+		c.SetAttr(n, onnx.IntAttr(fused.AttrCausal, 0))
+		c.SetInput(n, fused.AttentionKeyValid, nil)
+		f, err := fused.Lookup(n.OpType).Function(pass.FusedSite(m, infer.Analyze(m), n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDomain(n, n.Domain, f.Overload)
+		c.AddFunction(m, f)
+	}
+	run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: facts, Skips: func(*onnx.Function) bool { return true }}
+	change, err := pagedcache.Before(run, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := staticcache.Apply(run, staticcache.Options{RowLengths: true, Packed: true}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := change.Apply(pagedcache.Buffers{Positions: r.Counted}); err != nil {
+		t.Error(err)
+	}
+}

@@ -48,6 +48,8 @@ type Options struct {
 	// RowLengths makes past_length hold a number for each sequence of a batch, with padding on the right. It implies
 	// PastLength.
 	RowLengths bool
+	// Packed tells that sequences will be packed without padding, which attention then need not hide.
+	Packed bool
 }
 
 // A CacheReport describes the caches of a model.

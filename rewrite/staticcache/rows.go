@@ -21,7 +21,8 @@ import (
 // checkRows returns an error if sequences would share their positions, or read padding.
 func (c *cacheChange) checkRows() error {
 	for _, s := range c.sites {
-		if causal := s.node.AttrInt(fused.AttrCausal, 0); causal == 0 && s.node.Input(s.op.Valid) == nil {
+		causal := s.node.AttrInt(fused.AttrCausal, 0)
+		if !c.options.Packed && causal == 0 && s.node.Input(s.op.Valid) == nil {
 			return fmt.Errorf("node %q has no mask per sequence and would see the padding after shorter sequences: "+
 				"use --past-length without rows", s.node.Label())
 		}
