@@ -81,6 +81,8 @@ bench-serving: all $(FETCHED) $(RAY_VENV)/.installed ## time SmolLM2 behind Ray 
 	@$(TEST_ENV) $(BIN) apply $(SERVING)/exported.onnx -o $(SERVING)/paged.onnx --last-logits --cache paged=16
 	@$(TEST_ENV) PYTHONPATH="$(CURDIR)/$(SERVING)" $(RAY_VENV)/bin/python bench/serving/ray_serve.py \
 		$(SERVING)/exported.onnx $(SERVING)/patched.onnx $(SERVING)/rows.onnx $(SERVING)/paged.onnx
+	@$(TEST_ENV) PYTHONPATH="$(CURDIR)/$(SERVING)" $(RAY_VENV)/bin/python bench/serving/engine_rates.py \
+		$(SERVING)/rows.onnx $(SERVING)/paged.onnx
 
 weights: all $(FETCHED) ## stack 6 GB of experts' weights (13 GB of disk), and open a model of 3,072 experts
 	@$(TEST_ENV) $(GO) run ./bench/weights -tool $(BIN)
