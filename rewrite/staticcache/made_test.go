@@ -8,6 +8,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
@@ -189,6 +190,37 @@ func TestMergedForms(t *testing.T) {
 				got.with != with || got.flagOfNone != none) {
 				t.Errorf("%s: found %+v", name, got)
 			}
+		}
+	}
+}
+
+// TestRows: a row of a batch equals the value of one sequence, or the row of a value for all of them.
+func TestRows(t *testing.T) {
+	floats := func(shape []int, list ...float64) *reference.Tensor {
+		return reference.NewFloats(onnx.Float, shape, list)
+	}
+	ints := func(shape []int, list ...int64) *reference.Tensor { return reference.NewInts(onnx.Int64, shape, list) }
+	x := floats([]int{2, 2}, 1, 2, 3, 4)
+	for name, c := range map[string]struct {
+		x, y *reference.Tensor
+		is   bool // row 1 of x
+	}{
+		"its row":         {x, floats([]int{1, 2}, 3, 4), true},
+		"the first row":   {x, floats([]int{1, 2}, 1, 2), false},
+		"all rows":        {x, floats([]int{2, 2}, 9, 9, 3, 4), true},
+		"other rows":      {x, floats([]int{2, 2}, 3, 4, 1, 2), false},
+		"integers":        {ints([]int{2, 1}, 5, 6), ints([]int{1, 1}, 6), true},
+		"other integers":  {ints([]int{2, 1}, 5, 6), ints([]int{1, 1}, 5), false},
+		"another width":   {x, floats([]int{1, 3}, 3, 4, 5), false},
+		"another rank":    {x, floats([]int{2}, 3, 4), false},
+		"one axis":        {floats([]int{2}, 3, 4), floats([]int{1}, 4), true},
+		"another batch":   {floats([]int{3, 1}, 1, 2, 3), floats([]int{1, 1}, 2), false},
+		"a scalar":        {floats([]int{}, 1), floats([]int{}, 1), false},
+		"of no elements":  {floats([]int{2, 0}), floats([]int{1, 0}), false},
+		"without a value": {x, nil, false},
+	} {
+		if got := isRow(c.x, c.y, 1, 2); got != c.is {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
