@@ -17,9 +17,6 @@ MOJO_CUDA_OPS(MOJO_DECLARE)
 // kCUDAProvider is onnxruntime's name for the provider whose nodes these backends run.
 constexpr char kCUDAProvider[] = "CUDAExecutionProvider";
 
-// ToMojoType translates the three types that the ops take.
-constexpr MojoType ToMojoType(ONNXTensorElementDataType type) { return ToElementType(type); }
-
 // ReadStream returns the run's stream, on which the node must launch.
 OrtStatus* ReadStream(const Api& api, OrtKernelContext* context, cudaStream_t* stream);
 

@@ -21,6 +21,7 @@ MOJO_ANY_SIZE(Linear)
 MOJO_ANY_SIZE(QMoE)
 MOJO_ANY_SIZE(Attention)
 MOJO_ANY_SIZE(LatentAttention)
+MOJO_ANY_SIZE(PagedAttention)
 MOJO_ANY_SIZE(LinearAttention)
 extern "C" {
 __attribute__((weak)) int MojoMoETakes(const MojoMoEArgs*) { return 1; }

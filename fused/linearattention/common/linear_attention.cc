@@ -11,10 +11,9 @@ OrtStatus* ReadLinearAttributes(const KernelInit& init, LinearAttentionAttribute
                 static_cast<long long>(out->q_heads), static_cast<long long>(out->v_heads));
 }
 
-OrtStatus* ReadLinearAttention(const Api& api, OrtKernelContext* context, const LinearAttentionAttributes& attributes,
-                               LinearAttentionTensors* out) {
-  LinearAttentionCall call(api, context, attributes);
-  if (OrtStatus* s = call.Read()) return s;
+OrtStatus* ReadLinearAttention(LinearAttentionCall* read, LinearAttentionTensors* out) {
+  LinearAttentionCall& call = *read;
+  const LinearAttentionAttributes& attributes = call.attributes;
   out->q = call.data[kLinearAttentionQ];
   out->k = call.data[kLinearAttentionK];
   out->v = call.data[kLinearAttentionV];

@@ -9,8 +9,7 @@ namespace mojo {
 // ReadLinearAttributes is ReadAttributes, and checks a rule that the catalogue's equations cannot express.
 OrtStatus* ReadLinearAttributes(const KernelInit& init, LinearAttentionAttributes* out);
 
-// ReadLinearAttention reads the inputs of a running node, checks their shapes and allocates the outputs.
-OrtStatus* ReadLinearAttention(const Api& api, OrtKernelContext* context, const LinearAttentionAttributes& attributes,
-                               LinearAttentionTensors* out);
+// ReadLinearAttention returns the tensors of a running node whose inputs call has read, and allocates the outputs.
+OrtStatus* ReadLinearAttention(LinearAttentionCall* call, LinearAttentionTensors* out);
 
 }  // namespace mojo

@@ -111,7 +111,9 @@ void Scan(const Go& go, size_t begin, size_t end) {
 
 OrtStatus* LinearAttentionKernel::Compute(const Api& api, OrtKernelContext* context) const {
   LinearAttentionTensors t;
-  if (OrtStatus* s = ReadLinearAttention(api, context, attributes, &t)) return s;
+  LinearAttentionCall call(api, context, attributes);
+  if (OrtStatus* s = call.Read()) return s;
+  if (OrtStatus* s = ReadLinearAttention(&call, &t)) return s;
   const size_t rows = t.batch * t.tokens, state = t.batch * t.heads * t.key * t.value;
   if (rows == 0) {
     if (t.present == nullptr || t.present == t.past || state == 0) return nullptr;
