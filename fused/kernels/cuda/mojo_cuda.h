@@ -178,7 +178,7 @@ size_t MojoTopKRouterScratch(const MojoTopKRouterArgs* args);
 cudaError_t MojoCudaTopKRouter(const MojoTopKRouterArgs* args, cudaStream_t stream);
 
 /* MojoMoEArgs is one MoE. An id outside of 0..experts-1 adds nothing. */
-struct MojoMoEArgs : mojo::MoEAttributes {
+struct MojoMoEArgs {
   const void* x = nullptr;            /* [tokens, hidden] */
   const void* weights = nullptr;      /* [tokens, top_k] */
   const int64_t* ids = nullptr;       /* [tokens, top_k] */
@@ -193,6 +193,10 @@ struct MojoMoEArgs : mojo::MoEAttributes {
   MojoType x_type = kMojoFloat32;       /* of x and y */
   MojoType weights_type = kMojoFloat32; /* float32 or x_type */
   MojoType expert_type = kMojoFloat32;  /* of gate_up, down and the biases */
+  mojo::Packing packing = mojo::Packing::kHalves;
+  int gate_up_in_out = 0;
+  int down_in_out = 0;
+  mojo::GLUAttributes gate;
   MojoMoEConfig config = {};
 };
 

@@ -15,7 +15,10 @@ struct MoEKernel : ExpertsKernel<MoEKernel, MoECall, MojoMoEArgs, MojoCudaMoE, M
   }
 
   void SetForm(MojoMoEArgs* args) const {
-    static_cast<MoEAttributes&>(*args) = attributes;
+    args->gate = attributes.gate;
+    args->packing = attributes.packing;
+    args->gate_up_in_out = attributes.gate_up_in_out;
+    args->down_in_out = attributes.down_in_out;
     args->expert_type = Input(kMoEGateUp);
   }
 
