@@ -83,7 +83,7 @@ func (b *bench) refused() ([]*row, error) {
 	for i := range places { // so that they can be removed
 		exec.Command("chmod", "-R", "u+w", filepath.Join(base, fmt.Sprint(i))).Run()
 	}
-	r.note = "exit code and message as documented; a refused command changes no file and leaves none behind"
+	r.note = "exit code and message as documented; a refused command changes no file and leaves no new one"
 	return []*row{r}, nil
 }
 

@@ -58,7 +58,7 @@ var pagedAttention = &op.Op{
 	Source: "Kwon et al., PagedAttention (2023); attention as in Attention, the pool as in " +
 		"com.microsoft.PagedAttention",
 	Devices: []op.Device{op.CPU, op.CUDA},
-	Where:   []op.Relation{{Text: "Hk divides H", Doc: "heads of k that divide those of q"}},
+	Where:   []op.Relation{{Text: "Hk divides H", Doc: "heads of k that divide the heads of q"}},
 	Shapes:  pagedExamples,
 	Variant: func(s op.Site) string {
 		attrs := op.Read[PagedAttention](s.Attributes)

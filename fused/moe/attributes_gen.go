@@ -29,7 +29,7 @@ const (
 // MoE has the attributes of the op MoE.
 type MoE struct {
 	glu.GLU
-	// Packing: where gate and up are in the first product; none: there is no gate, and the whole product is activated
+	// Packing: the order of gate and up in the first product; none: without a gate, and the whole product is activated
 	Packing string
 	// GateUpLayout: how the matrices of gate_up are stored
 	GateUpLayout string

@@ -61,7 +61,7 @@ var Op = &op.Op{
 	Outputs: []op.Param{{Name: "Y", Type: "T", Dims: "A... H"}},
 	Attributes: append(op.Within("gate", "GLU", glu.Attributes(moeActivations)), []op.AttributeSpec{
 		{Name: "packing", Type: onnx.AttrString, Values: []string{PackHalves, PackInterleaved, PackNone},
-			Doc: "where gate and up are in the first product; none: there is no gate, and the whole product is " +
+			Doc: "the order of gate and up in the first product; none: without a gate, and the whole product is " +
 				"activated"},
 		{Name: "gate_up_layout", Type: onnx.AttrString, Values: []string{op.LayoutOutIn, op.LayoutInOut},
 			Field: "gate_up_in_out", Doc: "how the matrices of gate_up are stored"},

@@ -37,7 +37,7 @@ const (
 // QMoE has the attributes of the op QMoE.
 type QMoE struct {
 	glu.GLU
-	// Packing: where gate and up are in the first product; none: there is no gate, and the whole product is activated
+	// Packing: the order of gate and up in the first product; none: without a gate, and the whole product is activated
 	Packing string
 	// GateUpCode: type of a code: unsigned of 4 or 8 bits, or floating point of 4 or 8 bits
 	GateUpCode string

@@ -38,7 +38,7 @@ type RotaryEmbedding struct {
 	RotaryDim int64
 	// RotatedSide: which r of the D channels are rotated; first if all are
 	RotatedSide string
-	// OutputLayout: where a pair is written; usually halves for interleaved=0 and interleaved for 1, but halves for 1
+	// OutputLayout: the place of a pair in Y; usually halves for interleaved=0 and interleaved for 1, but halves for 1
 	// in DeepSeek
 	OutputLayout string
 }

@@ -30,7 +30,7 @@ var rotaryAttributes = []op.AttributeSpec{
 		Doc: "which r of the D channels are rotated; first if all are"},
 	{Name: "output_layout", Type: onnx.AttrString, Values: []string{op.LayoutHalves, op.LayoutInterleaved},
 		Field: "output_interleaved",
-		Doc: "where a pair is written; usually halves for interleaved=0 and interleaved for 1, but halves for 1 " +
+		Doc: "the place of a pair in Y; usually halves for interleaved=0 and interleaved for 1, but halves for 1 " +
 			"in DeepSeek"},
 }
 

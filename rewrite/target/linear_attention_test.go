@@ -79,7 +79,7 @@ func TestGatedRMSNorm(t *testing.T) {
 	} {
 		t.Run("open: "+c.name, func(t *testing.T) { open(t, c.to, c.site, c.reason) })
 	}
-	for name, reason := range map[string]string{"ort@1.2": "only those of 1.29, 1.30", "qnn@1.31": "has no versions"} {
+	for name, reason := range map[string]string{"ort@1.2": "kernels of 1.29, 1.30", "qnn@1.31": "has no versions"} {
 		if _, err := Lookup(name); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%s: %v, want %q", name, err, reason)
 		}

@@ -101,8 +101,8 @@ func (t *Target) version(name string) (*Target, error) {
 		}
 		known = append(known, minor)
 	}
-	return nil, fmt.Errorf("target %s: the kernels of onnxruntime %s are not known, only those of %s", t.Name, name,
-		strings.Join(known, ", "))
+	return nil, fmt.Errorf("target %s: the kernels of onnxruntime %s are not known, only the kernels of %s",
+		t.Name, name, strings.Join(known, ", "))
 }
 
 // Takes reports whether there is a rule for the fused op, whatever its types and attributes.

@@ -81,7 +81,7 @@ With --backend +CPU, products with weights in float16 or bfloat16 become mojo.Ha
 the weights as they are stored.
 
 With --plan, apply replaces only the sites in a plan that match -o wrote. It writes nothing if one of
-them is no longer a site, is refused, or has other nodes, or if the plan was made for another file,
+them is not a site any more, is refused, or has other nodes, or if the plan was made for another file,
 with other patterns or by another version.
 
 With --learn, apply writes a pattern for each spelling that no pattern matched but that was fitted to
@@ -97,7 +97,7 @@ assumed.) Cases of --golden are converted and compared within the precision of t
 
 With --safe as well, nothing overflows in float16. A value that would overflow, such as a residual
 stream, is multiplied by a power of two. Weights, biases and epsilons compensate, so the model is the
-same function. The only added nodes are products where a stream meets an input, an output or an op
+same function. The only added nodes are products at which a stream meets an input, an output or an op
 that does not scale. Magnitudes are measured on recorded cases or, less reliably, on random inputs.
 Values that cannot be scaled stay in float32, and the report lists them with the reasons; with
 --strict they are an error. The report compares the model, plain float16 and bfloat16 with float32.

@@ -71,7 +71,7 @@ func New(a *cli.App) *cobra.Command {
 	f := &options{}
 	c := &cobra.Command{
 		Use:   "audit MODEL [KEY=VALUE...]",
-		Short: "Show where each node would run, which nodes fall back to the CPU, and what patching would save",
+		Short: "Show the device of each node, those that fall back to the CPU, and the work that patching saves",
 		Long: `audit counts the nodes by domain, op and types of inputs. It reports which nodes --provider runs,
 which fall back to the CPU and which have no kernel, how many bytes a run copies between providers,
 and how many Cast, Transpose and other nodes that move data are left after patching. It runs nothing

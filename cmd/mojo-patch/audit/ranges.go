@@ -43,7 +43,7 @@ type rangesFlags struct {
 
 func (f *rangesFlags) flags(c *cobra.Command) {
 	n := c.Flags()
-	n.BoolVar(&f.ranges, "ranges", false, "run the model in float32 and report what float16 and bfloat16 would lose")
+	n.BoolVar(&f.ranges, "ranges", false, "run the model in float32 and report the values that 16 bits would change")
 	n.StringArrayVar(&f.text.Prompts, "prompt", nil,
 		`a prompt to run on, "-" reads it from stdin; repeatable`)
 	n.StringVar(&f.file, "text", "", "a text file to run on, in pieces of --tokens")

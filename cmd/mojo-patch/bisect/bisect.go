@@ -51,7 +51,7 @@ func New(a *cli.App) *cobra.Command {
 		Short: "Find the rewritten sites that put outputs out of tolerance",
 		Long: `bisect patches some of the sites of a model, compares, and halves the set of sites until it has the
 smallest sets with which the comparison fails: one site, or several that fail only together. It
-continues until the other sites pass. The sites are those of a plan, or those that apply would
+continues until the other sites pass. The sites come from a plan, or are the sites that apply would
 replace; the flags of match choose them.
 
 It compares as diff does: it compares the outputs of the patched model with the original's outputs on

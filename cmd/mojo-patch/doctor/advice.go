@@ -78,7 +78,7 @@ func adviceKernels(err error) string {
 
 // adviceProvider says how to get an execution provider of onnxruntime.
 func adviceProvider(name string, err error) string {
-	const help = "mojo-patch run --help explains how to name providers and where they are found"
+	const help = "mojo-patch run --help explains how to name providers, and the folders that are searched"
 	if p := providerPackages[strings.ToLower(ort.ShortProvider(name))]; p != "" {
 		return adviceFor(err, "", p, "; "+help)
 	}

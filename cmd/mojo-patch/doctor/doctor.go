@@ -73,7 +73,7 @@ func New(a *cli.App) *cobra.Command {
 tries each of them. It exits with 4 if something is missing and with 1 if a kernel returns wrong
 results.
 
-It lists the execution providers built into onnxruntime and those of plugin libraries beside
+It lists the execution providers built into onnxruntime and the providers of plugin libraries beside
 onnxruntime, in Python packages and in --provider-library. It tries each with a model of one node. A
 provider that does not open counts as missing only if --provider names it, with the options of
 --provider-option or KEY=VALUE. -v adds the plugins and the devices that they offer.

@@ -42,7 +42,7 @@ does not provide, from the mask.
 A batch may have prompts of any lengths if the model was patched with --cache static
 --past-length=rows: genai puts padding after them. Any other model would count the padding as tokens;
 it is declared for one sequence, and onnxruntime rejects more. With --last-logits too, the logits are
-those of each prompt's last token.
+the logits of each prompt's last token.
 
 DIR is a Hugging Face checkpoint or a part of one: tokenizer.json (or .gz), tokenizer_config.json, and
 config.json and generation_config.json for end tokens, context and sampling.`,

@@ -60,7 +60,7 @@ on the server, for example in its container.`,
 	fl.StringVarP(&f.out, "output", "o", "", "repository to write the model into")
 	fl.StringVar(&f.options.Name, "name", "", "name of the model (default: the name of its file)")
 	fl.StringVar(&f.options.ServerPath, "server-path", "",
-		"path of the repository where the server runs (default: its path here)")
+		"path of the repository on the server (default: its path here)")
 	fl.IntVar(&f.options.MaxBatchSize, "max-batch-size", 8, "most requests that run together; 0: one by one")
 	fl.IntVar(&f.options.QueueDelay, "queue-delay", 100, "microseconds that a request waits for other requests")
 	fl.StringVar(&f.provider, "provider", "cpu", "provider that the server runs the model on: cpu or cuda")

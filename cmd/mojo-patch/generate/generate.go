@@ -38,7 +38,7 @@ after another. A model of apply --cache paged runs prompts of any lengths togeth
 computes a common start of prompts once.
 
 With --compare OTHER the first model generates greedily and the second model computes the same steps.
-generate reports where its choice differs, with the margins (how far each model's choice is above the
+generate reports the tokens at which its choice differs, with the margins (how far each model's choice is above the
 other's, in logits), the KL divergence and the greatest difference of each step. --follow feeds both
 models the given tokens instead of the first model's choices. With --max-kl the divergence decides
 instead of the tokens: use it for a model whose weights or activations were rounded.

@@ -73,7 +73,7 @@ func newGoldenCompare(a *cli.App) *cobra.Command {
 		Use:   "compare GOT WANT",
 		Short: "Compare recorded outputs with other recorded outputs",
 		Long: `compare reads two recordings (.npz files, or folders of ONNX test data) and compares the outputs of
-the first with those of the second, case by case and by name, as diff does. It runs nothing. It
+the first with the outputs of the second, case by case and by name, as diff does. It runs nothing. It
 exits with 1 if an output is out of tolerance.
 
 ` + compare.LogitsHelp,

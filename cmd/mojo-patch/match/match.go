@@ -18,7 +18,7 @@ func New(a *cli.App) *cobra.Command {
 	out := ""
 	c := &cobra.Command{
 		Use:   "match MODEL",
-		Short: "Show for each site what apply would do, without writing a model",
+		Short: "List the sites that apply would replace or refuse, without writing a model",
 		Long: `match finds and checks the blocks as apply does, and prints the result for each: the pattern and the
 fused op, the site's last node, the kernel and its device, and the reason if the site would stay
 unchanged. It does not write a model. It has the same flags and the same report as apply --dry-run. -v

@@ -79,7 +79,7 @@ func (f *options) revert(a *cli.App, path string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if len(r.Reverted) == 0 && len(r.Left) > 0 {
-		return fmt.Errorf("%s has %s, but --only and --node match none", path,
+		return fmt.Errorf("%s has %s, but --only and --node match no op", path,
 			cli.Counted(len(r.Left), "fused op"))
 	}
 	staged, err := onnx.Stage(f.out, m)

@@ -108,7 +108,7 @@ func (f *options) experts(a *cli.App, c *cobra.Command, args []string) (*tune.Ex
 		return tune.New(f.shape)
 	}
 	if len(given) > 0 {
-		return nil, fmt.Errorf("%s: the experts are those of %s, so these flags cannot be combined with "+
+		return nil, fmt.Errorf("%s: the experts come from %s, so these flags cannot be combined with "+
 			"it", strings.Join(given, ", "), args[0])
 	}
 	m, err := a.Read(args[0])

@@ -53,8 +53,8 @@ transposed. load undoes the changes of llama.cpp's conversion: the reordered row
 A map is JSON, and load guesses nothing for an initializer in it: {"map": {"val_75": {"tensor":
 "blk.0.attn_q.weight", "shape": [576, 576], "transposed": true, "rope_unpermute_heads": 9}}}.
 
-Initializers that have their elements stay unchanged, and the report shows where the checkpoint
-differs. --replace loads them too.
+Initializers that have their elements stay unchanged, and the report names each one that differs in the
+checkpoint. --replace loads them too.
 
 load reports a key that is missing, or whose tensor has another shape, and leaves it a reference to
 external data: the model cannot run without it. With --strict load then writes nothing and exits with

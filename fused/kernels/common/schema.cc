@@ -718,7 +718,7 @@ static constexpr ShapeDef kPagedAttentionShapes[] = {
 };
 
 static constexpr RelationDef kPagedAttentionRelations[] = {
-  {'d', 3, 1, -1, 0, false, "Hk divides H", "heads of k that divide those of q"},
+  {'d', 3, 1, -1, 0, false, "Hk divides H", "heads of k that divide the heads of q"},
 };
 
 const OpDef kPagedAttention = {
