@@ -162,7 +162,8 @@ class Sdist(unittest.TestCase):
             self.assertEqual(packed.read_bytes(), content)
             self.assertLess(len(content), 4_000_000)
             with tarfile.open(packed) as tar:
-                tar.extractall(temp, filter="data")
+                filters = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11.4 and later
+                tar.extractall(temp, **filters)
             root = temp / packed.name.removesuffix(".tar.gz")
             self.assertEqual(root.name, f"mojo_patch-{load_backend().version()}")
             about = email.message_from_bytes((root / "PKG-INFO").read_bytes())
