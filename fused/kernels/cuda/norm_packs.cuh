@@ -1,4 +1,4 @@
-// Shared parts of the kernels that normalize packs: their parts of a mean, and the scale.
+// Shared parts of the kernels that normalize packs: sums over a row, parts of a mean, the scale, the launch.
 #pragma once
 
 #include "cuda/common.cuh"
@@ -14,6 +14,37 @@ __device__ __forceinline__ float MeanParts(const Pack<T, kCount>& pack, float pe
 #pragma unroll
   for (int i = 0; i < kCount; ++i) mean = fmaf(v[i] * v[i], per_element, mean);
   return mean;
+}
+
+constexpr int kRowThreads = 512;  // at most, of a block that handles a row
+constexpr int kWarpRows = 4;      // of a block whose warps handle a row each
+constexpr int kRowPacks = 4;      // of a row in a thread
+
+// SumOver adds v over the threads of a row: a warp with kWarps, else the block. Blocks wait first, so that shared may
+// be used again.
+template <bool kWarps>
+__device__ __forceinline__ float SumOver(float v, float* shared) {
+  if constexpr (kWarps) return WarpSum(v);
+  __syncthreads();
+  return BlockSum<kRowThreads>(v, shared);
+}
+
+// LaunchRows starts by_warp or by_block, which keep kRowPacks packs of a row in each thread, or any for rows that are
+// too wide or not aligned.
+template <class Params>
+cudaError_t LaunchRows(void (*by_warp)(Params), void (*by_block)(Params), void (*any)(Params), const Params& p,
+                       size_t pack_size, bool aligned, cudaStream_t stream) {
+  const auto rows = static_cast<size_t>(p.rows), width = static_cast<size_t>(p.width), packs = width / pack_size;
+  aligned = aligned && width % pack_size == 0;
+  if (aligned && packs <= 32 * kRowPacks) {
+    return Launch(by_warp, dim3(static_cast<unsigned>(DivideUp(rows, kWarpRows))), dim3(32, kWarpRows), 0, stream, p);
+  }
+  const dim3 blocks(static_cast<unsigned>(rows));
+  if (aligned && packs <= size_t{kRowThreads} * kRowPacks) {
+    const auto threads = static_cast<unsigned>(DivideUp(DivideUp(packs, kRowPacks), 32) * 32);
+    return Launch(by_block, blocks, dim3(threads), 0, stream, p);
+  }
+  return Launch(any, blocks, dim3(width > 2048 ? kRowThreads : 128), 0, stream, p);
 }
 
 // ScaleOf is the scale of kCount numbers: two packs if the scale's type is wider than theirs.

@@ -7,7 +7,7 @@
 // those bytes over the memory bandwidth.
 #include <type_traits>
 
-#include "cuda/common.cuh"
+#include "cuda/norm_packs.cuh"
 
 namespace mojo {
 namespace {
@@ -27,25 +27,13 @@ struct Params {
   float epsilon;
 };
 
-constexpr int kMostThreads = 512;  // of a block that does a row
-constexpr int kWarpRows = 4;       // of a block whose warps do a row each
-constexpr int kPacks = 4;          // of a row in a thread
-
-// SumOver adds v over the threads of a row. Blocks wait first, so that sums may be used again.
-template <bool kWarps>
-__device__ __forceinline__ float SumOver(float v, float* sums) {
-  if constexpr (kWarps) return WarpSum(v);
-  __syncthreads();
-  return BlockSum<kMostThreads>(v, sums);
-}
-
 // LayerRows handles a row with the threads of threadIdx.x: a warp of four with kWarps, else the block.
 //
 // Registers: 64. Shared memory: 64 bytes without kWarps.
 template <class T, class Y, bool kWarps>
-__global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) LayerRows(const Params p) {
+__global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kRowThreads) LayerRows(const Params p) {
   constexpr int kCount = kPackSize<T>;
-  alignas(16) __shared__ float sums[kMostThreads / 32];
+  alignas(16) __shared__ float sums[kRowThreads / 32];
   const int threads = blockDim.x;
   const int packs = p.width / kCount;
   const int64_t row = kWarps ? int64_t{blockIdx.x} * kWarpRows + threadIdx.y : int64_t{blockIdx.x};
@@ -55,9 +43,9 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) LayerR
   const T* x = static_cast<const T*>(p.x) + offset;
   const T* residual = static_cast<const T*>(p.residual) + offset;
   const T* x_bias = static_cast<const T*>(p.x_bias);
-  Pack<T, kCount> v[kPacks], r[kPacks];
+  Pack<T, kCount> v[kRowPacks], r[kRowPacks];
 #pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
+  for (int i = 0; i < kRowPacks; ++i) {
     const int at = i * threads + static_cast<int>(threadIdx.x);
     v[i] = at < packs ? LoadPack<kCount>(x + at * kCount) : Pack<T, kCount>{};
     r[i] = at < packs ? LoadPack<kCount>(residual + at * kCount) : Pack<T, kCount>{};
@@ -65,7 +53,7 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) LayerR
   LetNextStart();
   float total = 0;
 #pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
+  for (int i = 0; i < kRowPacks; ++i) {
     const int at = i * threads + static_cast<int>(threadIdx.x);
     if (at >= packs) continue;
     if (x_bias != nullptr) {
@@ -95,7 +83,7 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) LayerR
     // The sum may overflow float32 even if the mean does not.
     float part = 0;
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
+    for (int i = 0; i < kRowPacks; ++i) {
 #pragma unroll
       for (int j = 0; j < kCount / 2; ++j) {
         const float2 two = ToFloats(v[i].At(j));
@@ -106,7 +94,7 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) LayerR
   }
   float squares = 0, scaled = 0;
 #pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
+  for (int i = 0; i < kRowPacks; ++i) {
     if (i * threads + static_cast<int>(threadIdx.x) >= packs) continue;
 #pragma unroll
     for (int j = 0; j < kCount / 2; ++j) {
@@ -118,7 +106,7 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) LayerR
   float variance = squares * p.per_element;
   if (__builtin_expect(!isfinite(squares), 0)) {
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
+    for (int i = 0; i < kRowPacks; ++i) {
       if (i * threads + static_cast<int>(threadIdx.x) >= packs) continue;
 #pragma unroll
       for (int j = 0; j < kCount / 2; ++j) {
@@ -132,7 +120,7 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) LayerR
   const float inv = rsqrtf(variance + p.epsilon);
   Y* y = static_cast<Y*>(p.y) + offset;
 #pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
+  for (int i = 0; i < kRowPacks; ++i) {
     const int at = i * threads + static_cast<int>(threadIdx.x);
     if (at >= packs) continue;
     const Pack<Y, kCount> scale = LoadPack<kCount>(static_cast<const Y*>(p.scale) + at * kCount);
@@ -152,8 +140,8 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) LayerR
 //
 // Registers: 32. Shared memory: 64 bytes.
 template <class T, class Y>
-__global__ void __launch_bounds__(kMostThreads) LayerAnyRow(const Params p) {
-  alignas(16) __shared__ float sums[kMostThreads / 32];
+__global__ void __launch_bounds__(kRowThreads) LayerAnyRow(const Params p) {
+  alignas(16) __shared__ float sums[kRowThreads / 32];
   const int64_t offset = int64_t{blockIdx.x} * p.width;
   const T* x = static_cast<const T*>(p.x) + offset;
   const T* residual = static_cast<const T*>(p.residual) + offset;
@@ -186,23 +174,12 @@ __global__ void __launch_bounds__(kMostThreads) LayerAnyRow(const Params p) {
 
 template <class T, class Y>
 cudaError_t RunTypes(const MojoAddLayerNormArgs& args, const Params& p, cudaStream_t stream) {
-  constexpr size_t kCount = kPackSize<T>;
-  bool aligned = args.width % kCount == 0;
+  bool aligned = true;
   for (const void* tensor : {args.x, args.residual, args.x_bias, args.scale, args.bias,
                              static_cast<const void*>(args.y), static_cast<const void*>(args.sum)}) {
     aligned = aligned && Aligned(tensor, 16);
   }
-  const size_t packs = args.width / kCount;
-  const auto rows = static_cast<unsigned>(args.rows);
-  if (aligned && packs <= 32 * kPacks) {
-    return Launch(LayerRows<T, Y, true>, dim3(static_cast<unsigned>(DivideUp(args.rows, kWarpRows))),
-                  dim3(32, kWarpRows), 0, stream, p);
-  }
-  if (aligned && packs <= size_t{kMostThreads} * kPacks) {
-    const auto threads = static_cast<unsigned>(DivideUp(DivideUp(packs, kPacks), 32) * 32);
-    return Launch(LayerRows<T, Y, false>, dim3(rows), dim3(threads), 0, stream, p);
-  }
-  return Launch(LayerAnyRow<T, Y>, dim3(rows), dim3(args.width > 2048 ? kMostThreads : 128), 0, stream, p);
+  return LaunchRows(LayerRows<T, Y, true>, LayerRows<T, Y, false>, LayerAnyRow<T, Y>, p, kPackSize<T>, aligned, stream);
 }
 
 template <class N>

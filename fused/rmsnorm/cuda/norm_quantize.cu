@@ -9,7 +9,6 @@
 
 #include <type_traits>
 
-#include "cuda/common.cuh"
 #include "cuda/norm_packs.cuh"
 
 namespace mojo {
@@ -31,18 +30,6 @@ struct Params {
   bool scale_after_cast;
   bool float8;
 };
-
-constexpr int kMostThreads = 512;  // of a block that handles a row
-constexpr int kWarpRows = 4;       // of a block whose warps handle a row each
-constexpr int kPacks = 4;          // of a row in a thread
-
-// SumOver adds v over the threads of a row. Blocks wait first, so that shared may be used again.
-template <bool kWarps>
-__device__ __forceinline__ float SumOver(float v, float* shared) {
-  if constexpr (kWarps) return WarpSum(v);
-  __syncthreads();
-  return BlockSum<kMostThreads>(v, shared);
-}
 
 // GreatestOver returns the greatest magnitude of a row from the bits of the greatest one of each thread. The bits of a
 // NaN exceed all others.
@@ -87,9 +74,9 @@ __device__ __forceinline__ float2 Normed(float2 v, Two<S> scale, float inv, bool
 //
 // Registers: 64. Shared memory: 64 bytes without kWarps.
 template <class T, class S, bool kWarps>
-__global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) QuantizeRows(const Params p) {
+__global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kRowThreads) QuantizeRows(const Params p) {
   constexpr int kCount = kPackSize<T>;
-  alignas(16) __shared__ float shared[kMostThreads / 32];
+  alignas(16) __shared__ float shared[kRowThreads / 32];
   const int threads = blockDim.x;
   const int packs = p.width / kCount;
   const int64_t row = kWarps ? int64_t{blockIdx.x} * kWarpRows + threadIdx.y : int64_t{blockIdx.x};
@@ -98,21 +85,21 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) Quanti
   const int64_t offset = row * p.width;
   const T* x = static_cast<const T*>(p.x) + offset;
   const T* residual = static_cast<const T*>(p.residual) + offset;
-  Pack<T, kCount> v[kPacks];
+  Pack<T, kCount> v[kRowPacks];
 #pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
+  for (int i = 0; i < kRowPacks; ++i) {
     const int at = i * threads + static_cast<int>(threadIdx.x);
     v[i] = at < packs ? LoadPack<kCount>(x + at * kCount) : Pack<T, kCount>{};
   }
   if (p.residual != nullptr) {
-    Pack<T, kCount> r[kPacks];
+    Pack<T, kCount> r[kRowPacks];
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
+    for (int i = 0; i < kRowPacks; ++i) {
       const int at = i * threads + static_cast<int>(threadIdx.x);
       r[i] = at < packs ? LoadPack<kCount>(residual + at * kCount) : Pack<T, kCount>{};
     }
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) {
+    for (int i = 0; i < kRowPacks; ++i) {
 #pragma unroll
       for (int j = 0; j < kCount / 2; ++j) v[i].Put(j, Plus(v[i].At(j), r[i].At(j)));
     }
@@ -120,7 +107,7 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) Quanti
   LetNextStart();
   float squares = 0;
 #pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
+  for (int i = 0; i < kRowPacks; ++i) {
     const int at = i * threads + static_cast<int>(threadIdx.x);
     if (p.sum != nullptr && at < packs) StorePack(static_cast<T*>(p.sum) + offset + at * kCount, v[i]);
 #pragma unroll
@@ -134,14 +121,14 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) Quanti
   if (__builtin_expect(!isfinite(squares), 0)) {
     float part = 0;
 #pragma unroll
-    for (int i = 0; i < kPacks; ++i) part = MeanParts(v[i], p.per_element, part);
+    for (int i = 0; i < kRowPacks; ++i) part = MeanParts(v[i], p.per_element, part);
     mean = SumOver<kWarps>(part, shared);
   }
   const float inv = rsqrtf(mean + p.epsilon);
-  float n[kPacks][kCount];
+  float n[kRowPacks][kCount];
   unsigned most = 0;
 #pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
+  for (int i = 0; i < kRowPacks; ++i) {
     const int at = i * threads + static_cast<int>(threadIdx.x);
     if (at >= packs) continue;
     ScaleOf<S, kCount> scale;
@@ -157,7 +144,7 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) Quanti
   const float scale = ScaleOfRow(p, GreatestOver<kWarps>(most, shared));
   if (threadIdx.x == 0) p.y_scale[row] = scale;
 #pragma unroll
-  for (int i = 0; i < kPacks; ++i) {
+  for (int i = 0; i < kRowPacks; ++i) {
     const int at = i * threads + static_cast<int>(threadIdx.x);
     if (at >= packs) continue;
     unsigned words[kCount / 4];
@@ -180,8 +167,8 @@ __global__ void __launch_bounds__(kWarps ? 32 * kWarpRows : kMostThreads) Quanti
 //
 // Registers: 32. Shared memory: 64 bytes.
 template <class T, class S>
-__global__ void __launch_bounds__(kMostThreads) QuantizeAnyRow(const Params p) {
-  alignas(16) __shared__ float shared[kMostThreads / 32];
+__global__ void __launch_bounds__(kRowThreads) QuantizeAnyRow(const Params p) {
+  alignas(16) __shared__ float shared[kRowThreads / 32];
   const int64_t offset = int64_t{blockIdx.x} * p.width;
   const T* x = static_cast<const T*>(p.x) + offset;
   const T* residual = static_cast<const T*>(p.residual) + offset;
@@ -219,22 +206,12 @@ __global__ void __launch_bounds__(kMostThreads) QuantizeAnyRow(const Params p) {
 
 template <class T, class S>
 cudaError_t RunTypes(const MojoNormQuantizeArgs& args, const Params& p, cudaStream_t stream) {
-  constexpr size_t kCount = kPackSize<T>;
-  bool aligned = args.width % kCount == 0 && Aligned(args.y, 8);
+  bool aligned = Aligned(args.y, 8);
   for (const void* tensor : {args.x, args.residual, args.scale, static_cast<const void*>(args.sum)}) {
     aligned = aligned && Aligned(tensor, 16);
   }
-  const size_t packs = args.width / kCount;
-  const auto rows = static_cast<unsigned>(args.rows);
-  if (aligned && packs <= 32 * kPacks) {
-    return Launch(QuantizeRows<T, S, true>, dim3(static_cast<unsigned>(DivideUp(args.rows, kWarpRows))),
-                  dim3(32, kWarpRows), 0, stream, p);
-  }
-  if (aligned && packs <= size_t{kMostThreads} * kPacks) {
-    const auto threads = static_cast<unsigned>(DivideUp(DivideUp(packs, kPacks), 32) * 32);
-    return Launch(QuantizeRows<T, S, false>, dim3(rows), dim3(threads), 0, stream, p);
-  }
-  return Launch(QuantizeAnyRow<T, S>, dim3(rows), dim3(args.width > 2048 ? kMostThreads : 128), 0, stream, p);
+  return LaunchRows(QuantizeRows<T, S, true>, QuantizeRows<T, S, false>, QuantizeAnyRow<T, S>, p, kPackSize<T>, aligned,
+                    stream);
 }
 
 template <class N>
