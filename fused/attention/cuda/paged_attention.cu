@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Write copies the new keys, or values, to their rows of the pool. Width is in units.
+// WritePool copies the new keys, or values, to their rows of the pool. keys and values are the units of a row.
 //
 // Registers: 32. No shared memory.
 template <class Unit>
@@ -48,18 +48,16 @@ cudaError_t Run(const Params& p, cudaStream_t stream) {
 }
 
 cudaError_t Write(const Params& p, cudaStream_t stream) {
-  const size_t size = TypeSize(p.type), rows = p.blocks * p.block * p.key_heads;
-  if (p.key_cache_out != p.key_cache && rows * p.width > 0) {
-    if (cudaError_t e =
-            cudaMemcpyAsync(p.key_cache_out, p.key_cache, rows * p.width * size, cudaMemcpyDeviceToDevice, stream)) {
-      return e;
-    }
-  }
-  if (p.value_cache_out != p.value_cache && rows * p.value_width > 0) {
-    if (cudaError_t e = cudaMemcpyAsync(p.value_cache_out, p.value_cache, rows * p.value_width * size,
-                                        cudaMemcpyDeviceToDevice, stream)) {
-      return e;
-    }
+  const size_t size = TypeSize(p.type), each = p.blocks * p.block * p.key_heads * size;
+  const struct {
+    void* to;
+    const void* from;
+    size_t bytes;
+  } pools[] = {{p.key_cache_out, p.key_cache, each * p.width},
+               {p.value_cache_out, p.value_cache, each * p.value_width}};
+  for (const auto& pool : pools) {
+    if (pool.to == pool.from || pool.bytes == 0) continue;
+    if (cudaError_t e = cudaMemcpyAsync(pool.to, pool.from, pool.bytes, cudaMemcpyDeviceToDevice, stream)) return e;
   }
   if (p.tokens == 0 || p.key_heads == 0 || p.sequences == 0) return cudaSuccess;
   bool pieces = p.width * size % 16 == 0 && p.value_width * size % 16 == 0;

@@ -95,7 +95,7 @@ __device__ __forceinline__ float Ending(float most, float sum, float sink) {
   return all == 0 ? 0 : by / all;
 }
 
-// The kernels of 16-bit numbers, and of any others. They read keys and values from the pool alone.
+// The kernels of 16-bit numbers, and of any others. They read keys and values only from the pool.
 bool MmaTakes(const MojoPagedAttentionArgs& a);
 cudaError_t AttendMma(const Params& p, cudaStream_t stream);
 cudaError_t AttendAny(const Params& p, cudaStream_t stream);

@@ -8,8 +8,8 @@
 // rows * keys seen * (width + value_width) multiply-adds for many.
 #include <algorithm>
 
+#include "attention/cuda/attention_mma.cuh"
 #include "attention/cuda/paged_attention.cuh"
-#include "cuda/mma.cuh"
 
 namespace mojo {
 namespace paged {
@@ -161,18 +161,7 @@ struct Attention {
       WaitForGroups<1>();
       Wait();
       float score[kTile / 8][4] = {};
-#pragma unroll 4
-      for (int d = 0; d < kWidth / 16; ++d) {
-        uint32_t left[4];
-        LoadMatrices(left, q_at + Piece<kWidth>(warp_row + lane % 16, d * 2 + lane / 16));
-#pragma unroll
-        for (int c = 0; c < kTile / 16; ++c) {
-          uint32_t right[4];
-          LoadMatrices(right, k_at + Piece<kWidth>(c * 16 + lane / 16 * 8 + lane % 8, d * 2 + lane / 8 % 2));
-          Multiply<T>(score[2 * c], left, right[0], right[1]);
-          Multiply<T>(score[2 * c + 1], left, right[2], right[3]);
-        }
-      }
+      AddScores<T, kWidth, kTile>(score, lane, q_at, warp_row, k_at);
       Wait();
       if (more) FillTile<kWidth>(L::kKeysAt, p.key_cache_out, p.width, 0, key + kTile);
       EndGroup();
@@ -223,19 +212,7 @@ struct Attention {
       }
       WaitForGroups<1>();
       Wait();
-#pragma unroll
-      for (int j = 0; j < kTile / 16; ++j) {
-        const float (&low)[4] = score[2 * j], (&high)[4] = score[2 * j + 1];
-        const uint32_t left[4] = {Packed<T>(low[0], low[1]), Packed<T>(low[2], low[3]), Packed<T>(high[0], high[1]),
-                                  Packed<T>(high[2], high[3])};
-#pragma unroll
-        for (int c = 0; c < kValues / 16; ++c) {
-          uint32_t right[4];
-          LoadTransposed(right, v_at + Piece<kValues>(j * 16 + lane % 16, c * 2 + lane / 16));
-          Multiply<T>(total[2 * c], left, right[0], right[1]);
-          Multiply<T>(total[2 * c + 1], left, right[2], right[3]);
-        }
-      }
+      AddValues<T, kTile, kValues>(total, score, lane, v_at);
       Wait();
     }
     WaitForGroups<0>();

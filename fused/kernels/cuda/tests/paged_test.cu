@@ -1,5 +1,5 @@
 // PagedAttention against its definition in double on the host. Exits 1 on a failure. `make cuda-programs` builds it.
-// Each case also runs each sequence alone, which must give the same bits.
+// Each case also runs each sequence by itself, with the same bits as the result.
 #include <memory>
 
 #include "cuda/tests/tally.h"
@@ -41,7 +41,7 @@ struct Form {
   }
 };
 
-// Run calls the kernel for some of the sequences of a case, and returns y.
+// Test compares y and the pools of a form.
 void Test(Tally* tally, const Form& f) {
   const std::string name = f.Name();
   Random random(f.past.size() * 31 + f.added[0] + f.width + f.block);
@@ -161,7 +161,7 @@ void Test(Tally* tally, const Form& f) {
   for (float w : want.value) most = std::max(most, fabs(static_cast<double>(w)));
   for (float& off : want.off) off = static_cast<float>((f.type == kMojoFloat32 ? 32 : 2) * Unit(f.type) * most);
   Compare(tally, name, &y, f.type, want, 1);
-  // The same bits for each sequence alone.
+  // The same bits for each sequence by itself.
   const std::vector<char> all = y.bytes();
   a.k = a.v = nullptr, a.key_cache = a.key_cache_out, a.value_cache = a.value_cache_out;
   for (size_t b = 0; b < sequences && sequences > 1; ++b) {
