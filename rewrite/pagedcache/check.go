@@ -41,6 +41,7 @@ var blocksTried = []int{5, 2, 7, 0, 3, 6, 1, 4}
 
 // scenario has the inputs of the unconverted model in each chunk.
 type scenario struct {
+	facts   *infer.Facts // of the unconverted model
 	inputs  []*roles.Input
 	caches  map[*onnx.Value]*onnx.Value // past to present, as attention computes it
 	outputs []*onnx.Value               // those that are not caches
@@ -50,8 +51,8 @@ type scenario struct {
 }
 
 func newScenario(m *onnx.Model) (*scenario, error) {
-	s := &scenario{inputs: roles.Find(m), caches: map[*onnx.Value]*onnx.Value{}}
-	presents, view := map[*onnx.Value]bool{}, match.New(m.Graph, infer.Analyze(m), nil) // sees through copies
+	s := &scenario{facts: infer.Analyze(m), inputs: roles.Find(m), caches: map[*onnx.Value]*onnx.Value{}}
+	presents, view := map[*onnx.Value]bool{}, match.New(m.Graph, s.facts, nil) // sees through copies
 	for _, n := range m.Graph.Nodes {
 		op := fused.CachedOpOf(n)
 		if op == nil {

@@ -124,7 +124,7 @@ func Before(run *pass.Run, block int64) (*Change, error) {
 	}
 	claim := c.claim()
 	if settled, _ := c.prover.Settled(claim.What, claim.Key); !settled {
-		if err := checkWork(run.Model, infer.Analyze(run.Model)); err != nil {
+		if err := checkWork(run.Model, c.trial.facts); err != nil {
 			return nil, fmt.Errorf("the cache cannot be paged: %w", err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/llm/generate"
@@ -115,6 +116,7 @@ func (f *PresetFlag) Expand(a *cli.App, c *cobra.Command, model string, given ma
 	}
 	f.set, f.absent, f.report = nil, map[string]string{}, &rewrite.PresetReport{Name: f.name, Flags: []string{}}
 	var own, later []string
+	state := sync.OnceValues(func() (string, error) { return stateOf(a, model) })
 	for flag := range strings.FieldsSeq(presets[i].flags) {
 		name, value, _ := strings.Cut(flag, "=")
 		text := spelled(name, value)
@@ -144,12 +146,12 @@ func (f *PresetFlag) Expand(a *cli.App, c *cobra.Command, model string, given ma
 				continue
 			}
 		case f.name == "genai" && (name == "cache" || name == "past-length"):
-			state, err := stateOf(a, model)
+			name, err := state()
 			if err != nil {
 				return err
 			}
-			if state != "" {
-				f.leave([]string{text}, fmt.Sprintf("genai would overwrite state %q while the model reads it", state))
+			if name != "" {
+				f.leave([]string{text}, fmt.Sprintf("genai would overwrite state %q while the model reads it", name))
 				continue
 			}
 		}
