@@ -66,8 +66,8 @@ them by the replaced values recorded in fused nodes, by equal structure, by weig
 It reports the first value out of tolerance, the worst one, a table by block (embedding, layer 0
 attention, …), and the tokens that routers sent to other experts, with the margins. If both models have
 a branch or loop, its values are compared too, iteration by iteration. The models run piece by piece
-and values are dropped once they are compared, so at most --max-memory of them are held. The tolerances
-are the tolerances of the outputs; the default absolute tolerance is relative to a value's greatest magnitude.
+and values are dropped once they are compared, so at most --max-memory of them are held. The outputs'
+tolerances apply; the default absolute tolerance is relative to a value's greatest magnitude.
 The exit code depends only on the outputs. With --router-ties, if the second model chose other experts
 in a tie (a margin within the tolerance of the model's type), it continues with the first model's
 experts; diff passes if all else agrees.

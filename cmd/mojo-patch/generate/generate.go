@@ -38,10 +38,10 @@ after another. A model of apply --cache paged runs prompts of any lengths togeth
 computes a common start of prompts once.
 
 With --compare OTHER the first model generates greedily and the second model computes the same steps.
-generate reports the tokens at which its choice differs, with the margins (how far each model's choice is above the
-other's, in logits), the KL divergence and the greatest difference of each step. --follow feeds both
-models the given tokens instead of the first model's choices. With --max-kl the divergence decides
-instead of the tokens: use it for a model whose weights or activations were rounded.
+generate reports the steps at which its choice differs, with the margins (how far each model's choice
+is above the other's, in logits), the KL divergence and the greatest difference of each step. --follow
+feeds both models the given tokens instead of the first model's choices. With --max-kl the divergence
+decides instead of the tokens: use it for a model whose weights or activations were rounded.
 
 --golden FILE compares with a recorded generation: an .npz file with promptN and greedyN (ids), and
 optionally top2gapN (margins) and logits_lastN (logits after the prompt). A difference with margins

@@ -38,7 +38,7 @@ for few inputs or lacks experts. It does not need the weights. -v lists every op
 miss.
 
 --why explains why blocks are not fused. For every node that usually marks a block but is not part of
-one, it names the nearest pattern, the place in which the graph differs from it, and a hint. It evaluates
+one, it names the nearest pattern, the first difference of the graph from it, and a hint. It evaluates
 sites, so it also lists the sites that apply would refuse. -v lists similar nodes one by one.
 
 --dims lists the constants that an exporter silently computed from the sizes of the inputs, and reports

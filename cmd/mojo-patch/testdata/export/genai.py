@@ -30,7 +30,7 @@ for argument in sys.argv[3:]:
     folder, batch = argument.rsplit("=", 1)
     path = pathlib.Path(folder) / "genai_config.json"
     config = json.loads(path.read_text())
-    config["model"]["eos_token_id"] = [1]  # none that comes
+    config["model"]["eos_token_id"] = [1]  # a token that is not generated
     path.write_text(json.dumps(config))
     model = og.Model(folder)
     for group in [prompts] if batch == "any" else [[p] for p in prompts]:
