@@ -1,6 +1,5 @@
 // The arguments of the kernels of LinearAttention, and the factor of a decay. linear_attention.cu says more.
-#ifndef MOJO_KERNELS_CUDA_LINEAR_ATTENTION_CUH_
-#define MOJO_KERNELS_CUDA_LINEAR_ATTENTION_CUH_
+#pragma once
 
 #include "cuda/common.cuh"
 
@@ -47,5 +46,3 @@ __device__ __forceinline__ float Factor(float x) {
 
 }  // namespace
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_LINEAR_ATTENTION_CUH_

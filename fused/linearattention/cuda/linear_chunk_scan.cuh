@@ -1,6 +1,5 @@
 // ScanChunks: the state of LinearAttention from chunk to chunk, and Y. linear_chunks.cu says more.
-#ifndef MOJO_KERNELS_CUDA_LINEAR_CHUNK_SCAN_CUH_
-#define MOJO_KERNELS_CUDA_LINEAR_CHUNK_SCAN_CUH_
+#pragma once
 
 #include <type_traits>
 
@@ -321,5 +320,3 @@ __global__ void __launch_bounds__(2 * kThreads, 1) ScanChunks(const Chunks c) {
 
 }  // namespace
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_LINEAR_CHUNK_SCAN_CUH_

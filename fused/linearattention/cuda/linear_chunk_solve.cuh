@@ -1,6 +1,5 @@
 // PrepareChunks: the part of LinearAttention that only needs the tokens of a chunk. linear_chunks.cu says more.
-#ifndef MOJO_KERNELS_CUDA_LINEAR_CHUNK_SOLVE_CUH_
-#define MOJO_KERNELS_CUDA_LINEAR_CHUNK_SOLVE_CUH_
+#pragma once
 
 #include "linearattention/cuda/linear_chunks.cuh"
 
@@ -320,5 +319,3 @@ __global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunk
 
 }  // namespace
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_LINEAR_CHUNK_SOLVE_CUH_

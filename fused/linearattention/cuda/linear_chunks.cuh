@@ -1,6 +1,5 @@
 // The arguments of the chunked kernels of LinearAttention, and the parts that both use. linear_chunks.cu says more.
-#ifndef MOJO_KERNELS_CUDA_LINEAR_CHUNKS_CUH_
-#define MOJO_KERNELS_CUDA_LINEAR_CHUNKS_CUH_
+#pragma once
 
 #include "cuda/mma.cuh"
 
@@ -98,5 +97,3 @@ __device__ __forceinline__ uint32_t Left(uint32_t at, int row, int depth, int la
 
 }  // namespace
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_LINEAR_CHUNKS_CUH_

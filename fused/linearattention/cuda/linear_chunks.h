@@ -1,6 +1,5 @@
 // LinearAttention in chunks of 64 tokens on tensor cores. linear_chunks.cu says more.
-#ifndef MOJO_KERNELS_CUDA_LINEAR_CHUNKS_H_
-#define MOJO_KERNELS_CUDA_LINEAR_CHUNKS_H_
+#pragma once
 
 #include "cuda/mojo_cuda.h"
 
@@ -16,5 +15,3 @@ size_t ChunkScratch(const MojoLinearAttentionArgs& args);
 cudaError_t RunChunks(const MojoLinearAttentionArgs& args, cudaStream_t stream);
 
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_LINEAR_CHUNKS_H_

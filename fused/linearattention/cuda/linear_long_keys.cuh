@@ -1,6 +1,5 @@
 // LinearAttention for states of any number of rows: they stay in memory, and each warp takes some columns.
-#ifndef MOJO_KERNELS_CUDA_LINEAR_LONG_KEYS_CUH_
-#define MOJO_KERNELS_CUDA_LINEAR_LONG_KEYS_CUH_
+#pragma once
 
 #include "linearattention/cuda/linear_attention.cuh"
 
@@ -247,5 +246,3 @@ __global__ void __launch_bounds__(32 * kWarps) LongKeys(const Params p) {
 
 }  // namespace
 }  // namespace mojo
-
-#endif  // MOJO_KERNELS_CUDA_LINEAR_LONG_KEYS_CUH_
