@@ -90,6 +90,7 @@ var rooms = []room{
 	{"rewrite/streams", []string{"golden", "internal/english", "onnx", "reference", "reference/infer",
 		"rewrite/convert", "rewrite/edit", "rewrite/pass", "rewrite/prove"}},
 	{"rewrite/dims", []string{"golden", "onnx", "reference", "rewrite/edit", "rewrite/pass", "rewrite/prove"}},
+	{"rewrite/shard", []string{"fused", "onnx", "reference", "reference/infer", "rewrite/edit", "rewrite/prove"}},
 	{"rewrite/products", []string{"fused", "internal/blocks", "onnx", "reference", "rewrite/edit", "rewrite/pass",
 		"rewrite/prove"}},
 	{"rewrite/runson", []string{"fused", "internal/english", "onnx", "ort/kernels", "reference", "reference/infer",

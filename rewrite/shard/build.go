@@ -1,0 +1,339 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+)
+
+// rule is the name of this pass in the metadata of its nodes.
+const ruleName = "shard"
+
+// builder turns a model into that of one rank. Blocks refer to the whole model; names connect both.
+type builder struct {
+	edit.Change
+	model       *onnx.Model
+	facts       func(*onnx.Value) onnx.DataType // of the whole model
+	rank, ranks int64
+	digest      string
+	parts       map[string]*onnx.Value // parts of constants, by name and layout
+}
+
+// build makes the changes of blocks to a model that has their nodes.
+func (w *builder) build(blocks []*block) error {
+	w.parts = map[string]*onnx.Value{}
+	for _, b := range blocks {
+		if err := w.block(b); err != nil {
+			return err
+		}
+	}
+	w.ImportOpset(w.model, nil, fused.Domain, fused.Version)
+	w.RaiseIR(w.model, edit.MinIRVersion)
+	return w.Finish()
+}
+
+func (w *builder) value(v *onnx.Value) *onnx.Value { return w.model.Graph.Value(v.Name) }
+
+// node returns the node of the model that writes the same values.
+func (w *builder) node(n *onnx.Node) *onnx.Node {
+	for _, v := range n.Outputs {
+		if v != nil {
+			if mine := w.value(v); mine != nil {
+				return mine.Producer
+			}
+		}
+	}
+	return nil
+}
+
+// inOrder returns the nodes of a block in the order of the graph, which is the same on all ranks.
+func (b *block) inOrder() (list []*onnx.Node) {
+	for n := range b.nodes {
+		list = append(list, n)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	at := make(map[*onnx.Node]int, len(list[0].Graph.Nodes))
+	for i, n := range list[0].Graph.Nodes {
+		at[n] = i
+	}
+	slices.SortFunc(list, func(a, b *onnx.Node) int { return at[a] - at[b] })
+	return list
+}
+
+func (w *builder) block(b *block) error {
+	for _, n := range b.inOrder() {
+		mine := w.node(n)
+		if mine == nil {
+			return fmt.Errorf("the model lacks node %q", n.Label())
+		}
+		for i := range n.Inputs {
+			if err := w.input(b, n, mine, i); err != nil {
+				return fmt.Errorf("node %q: %w", n.Label(), err)
+			}
+		}
+		w.SetAttr(mine, b.attrs[n]...)
+		switch {
+		case b.rows[n]:
+			w.lookup(n, mine)
+		case b.experts[n]:
+			w.localExperts(n, mine)
+		}
+		if factors := b.shapes[n]; factors != nil {
+			v := mine.Outputs[0]
+			local := w.local(v, v.Name+"_local")
+			w.TakeOutput(mine, 0, local)
+			w.add("Mul", v, local, w.ints(v.Name+"_ranks", factors))
+		}
+		for _, v := range n.Outputs {
+			if v != nil {
+				w.output(b, v)
+			}
+		}
+	}
+	for v, l := range b.held {
+		if v.IsInput {
+			w.narrow(w.value(v), l)
+		}
+	}
+	return nil
+}
+
+// input makes a node read its part of an input.
+func (w *builder) input(b *block, n, mine *onnx.Node, i int) error {
+	u := onnx.Use{Node: n, Index: i}
+	v := n.Inputs[i]
+	if l, ok := b.weights[u]; ok {
+		key := fmt.Sprint(v.Name, " ", l)
+		part := w.parts[key]
+		if part == nil {
+			t, err := l.cut(v.Constant(), v.Name+"_part", w.rank, w.ranks)
+			if err != nil {
+				return err
+			}
+			part = w.AddInitializer(w.model.Graph, t)
+			w.parts[key] = part
+		}
+		w.replace(mine, i, part)
+		return nil
+	}
+	if b.once[u] && w.rank > 0 {
+		t := v.Constant()
+		zeros, err := onnx.NewComputed(v.Name+"_part", t.DataType, t.Dims, func(dst []byte, _ int64) error {
+			clear(dst)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		w.replace(mine, i, w.AddInitializer(w.model.Graph, zeros))
+		return nil
+	}
+	if b.once[u] { // the same name on every rank
+		w.replace(mine, i, w.AddInitializer(w.model.Graph, v.Constant().Tied(v.Name+"_part")))
+		return nil
+	}
+	if l, ok := b.taken[u]; ok {
+		w.takePart(b, n, mine, i, l)
+		return nil
+	}
+	if places := b.divided[u]; places != nil {
+		return w.divide(b, mine, v, i, places)
+	}
+	return nil
+}
+
+// replace makes a node read a constant of the rank, and drops the whole one when nothing reads it.
+func (w *builder) replace(n *onnx.Node, i int, part *onnx.Value) {
+	old := n.Inputs[i]
+	w.SetInput(n, i, part)
+	w.DropConstants(old)
+}
+
+// takePart makes a node read a slice of a value that all ranks have whole.
+func (w *builder) takePart(b *block, n, mine *onnx.Node, i int, l Layout) {
+	size, _ := b.size(n.Inputs[i], l.Axis)
+	var pieces []*onnx.Value
+	for k, s := range l.slices(size, w.rank, w.ranks) {
+		name := fmt.Sprintf("%s_%d_slice%d", mine.Outputs[0].Name, i, k)
+		pieces = append(pieces, w.op("Slice", name, mine.Inputs[i], w.ints(name+"_start", []int64{s.start}),
+			w.ints(name+"_end", []int64{s.start + s.size}), w.ints(name+"_axis", []int64{int64(l.Axis)})))
+	}
+	if len(pieces) > 1 {
+		out := w.model.Graph.NewValue(pieces[0].Name + "s")
+		w.SetAttr(w.add("Concat", out, pieces...), onnx.IntAttr("axis", int64(l.Axis)))
+		pieces[0] = out
+	}
+	w.SetInput(mine, i, pieces[0])
+}
+
+// divide divides elements of a shape.
+func (w *builder) divide(b *block, mine *onnx.Node, v *onnx.Value, i int, places map[int]int64) error {
+	if t := v.Constant(); t != nil && t.DataType == onnx.Int64 {
+		known, ok := b.facts.Constant(v)
+		if !ok {
+			return fmt.Errorf("the numbers %q are not known", v.Name)
+		}
+		numbers := slices.Clone(known.I)
+		for at, by := range places {
+			numbers[at] /= by
+		}
+		w.replace(mine, i, w.AddInitializer(w.model.Graph, shaped(v.Name+"_part", t.Dims, numbers)))
+		return nil
+	}
+	known, ok := b.facts.Known(v, 0)
+	if !ok {
+		return fmt.Errorf("the numbers %q are not known", v.Name)
+	}
+	by := make([]int64, len(known.I))
+	for k := range by {
+		by[k] = max(places[k], 1)
+	}
+	out := w.model.Graph.NewValue(v.Name + "_part")
+	w.add("Div", out, mine.Inputs[i], w.ints(v.Name+"_ranks", by))
+	w.SetInput(mine, i, out)
+	return nil
+}
+
+func shaped(name string, dims, numbers []int64) *onnx.Tensor {
+	t := onnx.NewInt64s(name, numbers)
+	t.Dims = slices.Clone(dims)
+	return t
+}
+
+// output declares the part of a held value, and adds the collective operation of a value that is needed whole.
+func (w *builder) output(b *block, v *onnx.Value) {
+	l, held := b.held[v]
+	value := w.value(v)
+	whole := b.sums[v] || held && (v.IsOutput() && !b.isPresent(v) || b.isGathered(v))
+	if !whole {
+		if held {
+			w.narrow(value, l)
+		}
+		return
+	}
+	local := w.local(value, v.Name+"_part")
+	w.TakeOutput(value.Producer, value.Output, local)
+	attrs := []*onnx.Attribute{onnx.IntAttr("rank", w.rank), onnx.IntAttr("ranks", w.ranks),
+		onnx.StringAttr("plan", w.digest)}
+	op := "AllReduce"
+	if held {
+		w.narrow(local, l)
+		op = "AllGather"
+		attrs = append(attrs, onnx.IntAttr("axis", int64(l.Axis)))
+	}
+	n := w.add(op, value, local)
+	w.SetAttr(n, attrs...)
+	w.SetDomain(n, fused.Domain, "")
+	if !held {
+		return
+	}
+	for _, u := range v.Uses() {
+		if b.nodes[u.Node] {
+			w.SetInput(w.node(u.Node), u.Index, local)
+		}
+	}
+}
+
+func (b *block) isGathered(v *onnx.Value) bool {
+	return slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return b.gathered[u] })
+}
+
+// local makes a value with the type of another.
+func (w *builder) local(v *onnx.Value, name string) *onnx.Value {
+	local := w.model.Graph.NewValue(name)
+	if t, ok := v.Type(); ok {
+		local.SetType(t)
+	}
+	return local
+}
+
+// narrow declares the shape of a part.
+func (w *builder) narrow(v *onnx.Value, l Layout) {
+	t, ok := v.Type()
+	if !ok || l.Axis >= len(t.Dims) {
+		return
+	}
+	t.Dims = slices.Clone(t.Dims)
+	if d := &t.Dims[l.Axis]; d.Value > 0 {
+		d.Value /= l.parts(w.ranks)
+	}
+	w.SetType(v, t)
+}
+
+func (w *builder) ints(name string, v []int64) *onnx.Value {
+	return w.AddInitializer(w.model.Graph, onnx.NewInt64s(name, v))
+}
+
+// add appends a node of the standard domain; Finish moves it to its place.
+func (w *builder) add(op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Node {
+	n := w.AddNode(w.model.Graph, op, inputs, []*onnx.Value{out})
+	n.Name, n.Metadata = out.Name+"_"+op, edit.Origin("", ruleName)
+	return n
+}
+
+// op adds a node with one new output.
+func (w *builder) op(op, name string, inputs ...*onnx.Value) *onnx.Value {
+	out := w.model.Graph.NewValue(name)
+	w.add(op, out, inputs...)
+	return out
+}
+
+// lookup makes a rank look up its rows of a table; other rows are zeros.
+func (w *builder) lookup(n, mine *onnx.Node) {
+	table := n.Inputs[0].Constant()
+	rows := table.Dims[0]
+	name, ids := n.Outputs[0].Name, mine.Inputs[1]
+	integer := func(label string, x int64) *onnx.Value {
+		t := onnx.NewInt64s(name+label, []int64{x})
+		t.Dims = nil
+		if w.facts(n.Inputs[1]) == onnx.Int32 {
+			t, _ = onnx.NewTensor(name+label, onnx.Int32, nil, []byte{byte(x), byte(x >> 8), byte(x >> 16), byte(x >> 24)})
+		}
+		return w.AddInitializer(w.model.Graph, t)
+	}
+	zero := integer("_zero", 0)
+	// a negative index counts from the end
+	positive := w.op("Where", name+"_ids", w.op("Less", name+"_negative", ids, zero),
+		w.op("Add", name+"_from_end", ids, integer("_rows", rows)), ids)
+	local := w.op("Sub", name+"_local", positive, integer("_first", w.rank*(rows/w.ranks)))
+	mineToo := w.within(name, local, zero, integer("_count", rows/w.ranks))
+	w.SetInput(mine, 1, w.op("Where", name+"_row", mineToo, local, zero))
+	found := w.local(mine.Outputs[0], name+"_found")
+	sum := mine.Outputs[0]
+	w.TakeOutput(mine, 0, found)
+	axis := w.ints(name+"_axis", []int64{-1})
+	w.add("Where", sum, w.op("Unsqueeze", name+"_has", mineToo, axis), found, w.zeros(name+"_zeros", table.DataType))
+}
+
+// within computes 0 <= v < count.
+func (w *builder) within(name string, v, zero, count *onnx.Value) *onnx.Value {
+	return w.op("And", name+"_mine", w.op("GreaterOrEqual", name+"_after", v, zero), w.op("Less", name+"_before", v, count))
+}
+
+func (w *builder) zeros(name string, t onnx.DataType) *onnx.Value {
+	zero, err := onnx.NewTensor(name, t, nil, make([]byte, t.Bits()/8))
+	if err != nil {
+		panic(err) // every type of weights has whole bytes
+	}
+	return w.AddInitializer(w.model.Graph, zero)
+}
+
+// localExperts numbers the experts of a rank from 0. Experts of other ranks get a weight of 0.
+func (w *builder) localExperts(n, mine *onnx.Node) {
+	name, count := n.Outputs[0].Name, n.Inputs[3].Constant().Dims[0]/w.ranks
+	number := func(label string, x int64) *onnx.Value {
+		t := onnx.NewInt64s(name+label, []int64{x})
+		t.Dims = nil
+		return w.AddInitializer(w.model.Graph, t)
+	}
+	zero := number("_zero", 0)
+	local := w.op("Sub", name+"_local", mine.Inputs[2], number("_first", w.rank*count))
+	mineToo := w.within(name, local, zero, number("_count", count))
+	w.SetInput(mine, 2, w.op("Where", name+"_ids", mineToo, local, zero))
+	w.SetInput(mine, 1, w.op("Where", name+"_weights", mineToo, mine.Inputs[1], w.zeros(name+"_zeros", w.facts(n.Inputs[1]))))
+}

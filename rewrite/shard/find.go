@@ -1,0 +1,356 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// finder finds the blocks of a model.
+type finder struct {
+	model   *onnx.Model
+	facts   *infer.Facts
+	options Options
+	blocks  []*block
+	claimed map[*onnx.Node]bool
+	// reasons say why a constant that could be divided stays whole.
+	reasons map[*onnx.Value]error
+}
+
+// find finds blocks in the order of the graph: first those between two products, then single weights that are large.
+func (f *finder) find() {
+	for _, n := range f.model.Graph.Nodes {
+		switch data, weight := factors(n); {
+		case f.claimed[n]:
+		case n.Domain == fused.Domain && (n.OpType == fused.MoEName || n.OpType == fused.QMoEName):
+			f.try(n, n.Input(3), func(b *block) error { return b.mixture(n, f.options.Experts) })
+		case weight != nil:
+			f.try(n, weight, func(b *block) error { return b.before(n, data) })
+		}
+	}
+	for _, n := range f.model.Graph.Nodes {
+		if f.claimed[n] {
+			continue
+		}
+		if _, weight := factors(n); weight != nil && f.isLarge(n) {
+			f.try(n, weight, func(b *block) error { return b.columns(n) })
+		} else if n.Is("Gather") && n.Inputs[0].Constant() != nil && f.isLarge(n) {
+			f.try(n, n.Inputs[0], func(b *block) error { return b.lookup(n) })
+		}
+	}
+	f.addFirst()
+}
+
+// try adds a block unless the error of divide says why there is none.
+func (f *finder) try(n *onnx.Node, weight *onnx.Value, divide func(*block) error) {
+	b := newBlock(f.options.Ranks, f.facts)
+	b.claimed = f.claimed
+	err := divide(b)
+	if err == nil {
+		err = b.follow()
+	}
+	if err == nil && len(b.weights) == 0 {
+		err = errors.New("no weight would be divided")
+	}
+	if err == nil {
+		err = b.settle()
+	}
+	if err != nil {
+		f.reasons[weight] = fmt.Errorf("node %q: %w", n.Label(), err)
+		return
+	}
+	for u := range b.weights {
+		delete(f.reasons, u.Node.Inputs[u.Index])
+	}
+	maps.Copy(f.claimed, b.nodes)
+	f.blocks = append(f.blocks, b)
+}
+
+// isLarge reports whether a node's constants are worth a collective operation of their own.
+func (f *finder) isLarge(n *onnx.Node) bool {
+	var size int64
+	for _, v := range n.Inputs {
+		if v != nil && v.Constant() != nil {
+			size += v.Constant().Size()
+		}
+	}
+	return size >= f.options.Least
+}
+
+// factors returns the place of the rows that a product multiplies with a constant matrix, and the matrix; nil for
+// another node.
+func factors(n *onnx.Node) (data int, weight *onnx.Value) {
+	switch {
+	case n.Is("MatMul"), n.Is("Gemm"):
+	case n.Domain == fused.Domain && (n.OpType == fused.LinearName || n.OpType == fused.HalfLinearName):
+	default:
+		return 0, nil
+	}
+	if w := n.Inputs[1]; isWeight(w, 4) && n.Inputs[0].Constant() == nil {
+		return 0, w
+	}
+	return 0, nil
+}
+
+// isWeight reports whether v is a constant of at least two dimensions, or computed only from one.
+func isWeight(v *onnx.Value, depth int) bool {
+	if t := v.Constant(); t != nil {
+		return len(t.Dims) >= 2
+	}
+	p := v.Producer
+	return depth > 0 && p != nil && (p.Is("Transpose") || p.Is("Cast") || p.Is("Identity") || p.Is("DequantizeLinear")) &&
+		isWeight(p.Inputs[0], depth-1)
+}
+
+// before divides the sum of a product, and what computes its rows.
+func (b *block) before(n *onnx.Node, data int) error {
+	v := n.Inputs[data]
+	r, err := b.rank(v)
+	if err != nil {
+		return err
+	}
+	if err := b.hold(v, Layout{Axis: r - 1}); err != nil {
+		return err
+	}
+	b.queue = slices.DeleteFunc(b.queue, func(u onnx.Use) bool { return u.Node == n })
+	return b.visit(n)
+}
+
+// columns divides the outputs of a product.
+func (b *block) columns(n *onnx.Node) error {
+	r, err := b.rank(n.Outputs[0])
+	if err != nil {
+		return err
+	}
+	return b.hold(n.Outputs[0], Layout{Axis: r - 1})
+}
+
+// lookup divides the rows of a table.
+func (b *block) lookup(n *onnx.Node) error {
+	t := n.Inputs[0].Constant()
+	if len(t.Dims) != 2 || axisOf(n, 2, 0) != 0 || !t.DataType.IsFloat() {
+		return errors.New("it does not look up rows of a table")
+	}
+	if err := b.take(n, 0, Layout{}); err != nil {
+		return err
+	}
+	b.nodes[n], b.rows[n] = true, true
+	return b.sum(n.Outputs[0])
+}
+
+// mixture divides the experts of a mixture: the width of each, or their number.
+func (b *block) mixture(n *onnx.Node, experts Experts) error {
+	b.nodes[n] = true
+	for i := range 3 {
+		if err := b.whole(n, i); err != nil {
+			return err
+		}
+	}
+	for i, v := range n.Inputs[3:] {
+		if v != nil && v.Constant() == nil {
+			return fmt.Errorf("its input %d, %q, is not a constant", 3+i, v.Name)
+		}
+	}
+	divide := b.width
+	if experts == Spread {
+		divide = b.spread
+	} else if n.OpType == fused.QMoEName {
+		divide = b.quantizedWidth
+	}
+	if err := divide(n); err != nil {
+		return err
+	}
+	return b.sum(n.Outputs[0])
+}
+
+// spread gives each rank some of the experts.
+func (b *block) spread(n *onnx.Node) error {
+	b.experts[n] = true
+	for i := 3; i < len(n.Inputs); i++ {
+		if err := b.take(n, i, Layout{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gates returns the layout of the outputs of the first product: gate and up one after the other, or in pairs.
+func (b *block) gates(n *onnx.Node, axis int, width int64) (Layout, error) {
+	l := Layout{Axis: axis}
+	switch n.AttrString(fused.AttrPacking, "") {
+	case "halves":
+		l.Runs = []int64{width, width}
+	case "interleaved":
+		if width%b.ranks != 0 {
+			return l, fmt.Errorf("%d pairs of gate and up cannot be divided by %d ranks", width, b.ranks)
+		}
+	}
+	return l, nil
+}
+
+func (b *block) width(n *onnx.Node) error {
+	up, down := 1, 2
+	if n.AttrString(fused.AttrGateUpLayout, "") == "in_out" {
+		up = 2
+	}
+	if n.AttrString(fused.AttrDownLayout, "") == "in_out" {
+		down = 1
+	}
+	width := n.Inputs[4].Constant().Dims[down]
+	l, err := b.gates(n, up, width)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.take(n, 3, l), b.take(n, 4, Layout{Axis: down}), b.take(n, 5, l.at(1)), b.only(n, 6))
+}
+
+// quantizedWidth divides quantized experts by whole panels and blocks.
+func (b *block) quantizedWidth(n *onnx.Node) error {
+	inner := n.AttrInt(fused.AttrInner, 0)
+	unit := max(32, n.AttrInt(fused.AttrDownBlock, 32))
+	if n.Input(10) != nil {
+		unit = superColumns
+	}
+	if inner%(unit*b.ranks) != 0 {
+		return fmt.Errorf("a width of %d in blocks of %d cannot be divided by %d ranks", inner, unit, b.ranks)
+	}
+	panels, err := b.gates(n, 1, inner/panelRows)
+	if err != nil {
+		return err
+	}
+	bias, err := b.gates(n, 1, inner)
+	if err != nil {
+		return err
+	}
+	for i, v := range n.Inputs[3:] {
+		i += 3
+		switch i {
+		case 3, 4, 7, 9, 11: // of the first product
+			err = b.take(n, i, panels)
+		case 5, 6, 8, 10, 12:
+			err = b.take(n, i, Layout{Axis: 2})
+		case 13:
+			err = b.take(n, i, bias)
+		case 14:
+			err = b.only(n, i)
+		}
+		if err != nil && v != nil {
+			return err
+		}
+	}
+	b.set(n, onnx.IntAttr(fused.AttrInner, inner/b.ranks))
+	return nil
+}
+
+// settle errs if a held output of the graph cannot be gathered.
+func (b *block) settle() error {
+	for v, l := range b.held {
+		if v.IsOutput() && !b.isPresent(v) && (l.Runs != nil || l.Copies > 1) {
+			return fmt.Errorf("output %q cannot be gathered", v.Name)
+		}
+	}
+	return nil
+}
+
+// isPresent reports whether v is the new content of a cache that is divided, and so is an output that stays in parts.
+func (b *block) isPresent(v *onnx.Value) bool {
+	if !v.IsOutput() || v.Producer == nil {
+		return false
+	}
+	return slices.ContainsFunc(v.Producer.Inputs, func(in *onnx.Value) bool { return in != nil && in.IsInput && b.isHeld(in) })
+}
+
+// addFirst adds partial sums before they are reduced, so that one reduction serves both.
+func (f *finder) addFirst() {
+	of := map[*onnx.Value]*block{}
+	for _, b := range f.blocks {
+		for v := range b.sums {
+			of[v] = b
+		}
+	}
+	sole := func(v *onnx.Value) *onnx.Node {
+		if u := v.Uses(); len(u) == 1 && !v.IsOutput() && u[0].Node.Graph == v.Graph {
+			return u[0].Node
+		}
+		return nil
+	}
+	for _, n := range f.model.Graph.Nodes {
+		if f.claimed[n] || len(n.Inputs) == 0 || n.Inputs[0] == nil {
+			continue
+		}
+		first := of[n.Inputs[0]]
+		if first == nil || sole(n.Inputs[0]) != n && !n.Is("Add") {
+			continue
+		}
+		switch {
+		case n.Is("Reshape"), n.Is("Unsqueeze"), n.Is("Squeeze"), n.Is("Identity"):
+			if !f.leadsToAdd(n, of, sole) {
+				continue
+			}
+		case n.Is("Add"):
+			second := of[n.Inputs[1]]
+			if second == nil || sole(n.Inputs[0]) != n || sole(n.Inputs[1]) != n || !f.facts.SameShape(n.Inputs[0], n.Inputs[1]) {
+				continue
+			}
+			if first != second {
+				first.join(second)
+				for v, b := range of {
+					if b == second {
+						of[v] = first
+					}
+				}
+				f.blocks = slices.DeleteFunc(f.blocks, func(b *block) bool { return b == second })
+			}
+			delete(first.sums, n.Inputs[1])
+		default:
+			continue
+		}
+		delete(first.sums, n.Inputs[0])
+		first.sums[n.Outputs[0]], first.nodes[n], f.claimed[n] = true, true, true
+		of[n.Outputs[0]] = first
+	}
+}
+
+// leadsToAdd reports whether a partial sum in another shape is added to another one.
+func (f *finder) leadsToAdd(n *onnx.Node, of map[*onnx.Value]*block, sole func(*onnx.Value) *onnx.Node) bool {
+	next := sole(n.Outputs[0])
+	if next == nil || !next.Is("Add") {
+		return false
+	}
+	for _, v := range next.Inputs {
+		if v == n.Outputs[0] || v == nil || sole(v) != next {
+			continue
+		}
+		for p := v; p != nil; {
+			if of[p] != nil {
+				return true
+			}
+			if p.Producer == nil || !(p.Producer.Is("Reshape") || p.Producer.Is("Unsqueeze") || p.Producer.Is("Squeeze")) {
+				break
+			}
+			p = p.Producer.Inputs[0]
+		}
+	}
+	return false
+}
+
+// join adds another block, which shares no node.
+func (b *block) join(c *block) {
+	maps.Copy(b.held, c.held)
+	maps.Copy(b.weights, c.weights)
+	maps.Copy(b.once, c.once)
+	maps.Copy(b.taken, c.taken)
+	maps.Copy(b.divided, c.divided)
+	maps.Copy(b.attrs, c.attrs)
+	maps.Copy(b.shapes, c.shapes)
+	maps.Copy(b.sums, c.sums)
+	maps.Copy(b.gathered, c.gathered)
+	maps.Copy(b.nodes, c.nodes)
+	maps.Copy(b.rows, c.rows)
+	maps.Copy(b.experts, c.experts)
+}

@@ -1,0 +1,111 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// A Layout describes which part of a value each rank holds: the axis is divided evenly over the ranks.
+type Layout struct {
+	Axis int `json:"axis"`
+	// Runs are the sizes of pieces of the axis that are divided one by one, such as the queries, keys and values in one
+	// tensor; nil stands for a single piece.
+	Runs []int64 `json:"runs,omitempty"`
+	// Copies is the number of consecutive ranks that hold the same part, such as a head of keys that they share; 0
+	// stands for 1.
+	Copies int64 `json:"copies,omitempty"`
+}
+
+// parts returns the number of different parts.
+func (l Layout) parts(ranks int64) int64 { return ranks / max(l.Copies, 1) }
+
+// at returns the same layout for another axis.
+func (l Layout) at(axis int) Layout {
+	l.Axis = axis
+	return l
+}
+
+func (l Layout) equal(m Layout) bool {
+	return l.Axis == m.Axis && slices.Equal(l.Runs, m.Runs) && max(l.Copies, 1) == max(m.Copies, 1)
+}
+
+// runs returns the pieces of an axis of this size.
+func (l Layout) runs(size int64) []int64 {
+	if l.Runs == nil {
+		return []int64{size}
+	}
+	return l.Runs
+}
+
+// fits errs unless an axis of this size can be divided.
+func (l Layout) fits(size, ranks int64) error {
+	sum, parts := int64(0), l.parts(ranks)
+	if max(l.Copies, 1)*parts != ranks {
+		return fmt.Errorf("%d ranks cannot hold each part %d times", ranks, l.Copies)
+	}
+	for _, n := range l.runs(size) {
+		if sum += n; n <= 0 || n%parts != 0 {
+			return fmt.Errorf("%d is not a multiple of %d", n, parts)
+		}
+	}
+	if sum != size {
+		return fmt.Errorf("pieces of %v make %d, not %d", l.Runs, sum, size)
+	}
+	return nil
+}
+
+// scaled returns the layout with pieces times/by as large.
+func (l Layout) scaled(times, by int64) (Layout, error) {
+	if l.Runs == nil {
+		return l, nil
+	}
+	out := l
+	out.Runs = make([]int64, len(l.Runs))
+	for i, n := range l.Runs {
+		if n*times%by != 0 {
+			return l, fmt.Errorf("a piece of %d is not a multiple of %d", n, by)
+		}
+		out.Runs[i] = n * times / by
+	}
+	return out, nil
+}
+
+// slice is the range of elements of an axis that a rank holds of one piece.
+type slice struct{ start, size int64 }
+
+func (l Layout) slices(size, rank, ranks int64) (list []slice) {
+	parts, offset := l.parts(ranks), int64(0)
+	part := rank / max(l.Copies, 1)
+	for _, n := range l.runs(size) {
+		list = append(list, slice{offset + part*(n/parts), n / parts})
+		offset += n
+	}
+	return list
+}
+
+// cut returns a rank's part of a constant. Its elements are read when the model is written.
+func (l Layout) cut(t *onnx.Tensor, name string, rank, ranks int64) (*onnx.Tensor, error) {
+	if l.Axis >= len(t.Dims) {
+		return nil, fmt.Errorf("%q has the shape %v, without axis %d", t.Name, t.Dims, l.Axis)
+	}
+	if err := l.fits(t.Dims[l.Axis], ranks); err != nil {
+		return nil, fmt.Errorf("axis %d of %q: %w", l.Axis, t.Name, err)
+	}
+	strides := onnx.RowMajor(t.Dims)
+	var pieces []*onnx.Tensor
+	for _, s := range l.slices(t.Dims[l.Axis], rank, ranks) {
+		dims := slices.Clone(t.Dims)
+		dims[l.Axis] = s.size
+		piece, err := t.View(name, dims, s.start*strides[l.Axis], strides)
+		if err != nil {
+			return nil, err
+		}
+		pieces = append(pieces, piece)
+	}
+	if len(pieces) == 1 {
+		return pieces[0], nil
+	}
+	return onnx.Concat(name, l.Axis, pieces)
+}

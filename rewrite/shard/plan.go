@@ -1,0 +1,288 @@
+package shard
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+)
+
+// Experts selects how the experts of a mixture are divided.
+type Experts string
+
+// Split divides the width of every expert, Spread gives each rank whole experts.
+const (
+	Split  Experts = "split"
+	Spread Experts = "spread"
+)
+
+// Options describe a division.
+type Options struct {
+	// Ranks is the number of ranks, at least 1.
+	Ranks   int64
+	Experts Experts
+	// Least is the size in bytes from which a weight is divided that needs a collective operation of its own, such as
+	// an embedding or a head.
+	Least int64
+}
+
+// A Plan says how a model is divided over ranks. Blocks, Inputs, Outputs and Whole describe it for reports; the plan
+// file is their JSON.
+type Plan struct {
+	Schema  int     `json:"schema"`
+	Ranks   int64   `json:"ranks"`
+	Experts Experts `json:"experts"`
+	// Digest is equal for the models of one division. The kernels of collective operations compare it.
+	Digest string  `json:"digest"`
+	Blocks []Block `json:"blocks"`
+	// Inputs and Outputs are those of which each rank has a part: caches, by heads.
+	Inputs  []Port `json:"inputs"`
+	Outputs []Port `json:"outputs"`
+	// Whole are the constants that every rank has, largest first, except small ones.
+	Whole []Constant `json:"whole"`
+	// Bytes is the size of a rank's constants, Before that of the whole model's.
+	Bytes  int64 `json:"bytes"`
+	Before int64 `json:"bytes_before"`
+
+	model  *onnx.Model
+	facts  *infer.Facts
+	blocks []*block
+}
+
+// Schema is the version of the plan file.
+const Schema = 1
+
+// A Block is a part of the graph that is divided.
+type Block struct {
+	// Nodes is the number of nodes, First and Last are the names of two.
+	Nodes int    `json:"nodes"`
+	First string `json:"first"`
+	Last  string `json:"last"`
+	// Weights are the divided constants.
+	Weights []Weight `json:"weights"`
+	// Collectives are the operations that join the parts.
+	Collectives []Collective `json:"collectives"`
+	// Proof describes how the ranks were compared with the whole.
+	Proof string `json:"proof"`
+}
+
+// A Weight is a divided constant.
+type Weight struct {
+	Name string `json:"name"`
+	Layout
+	// Once reports that rank 0 has the constant, and the others have zeros.
+	Once bool `json:"once,omitempty"`
+}
+
+// A Port is an input or output of which each rank has a part.
+type Port struct {
+	Name string `json:"name"`
+	Layout
+}
+
+// A Collective is an operation of all ranks.
+type Collective struct {
+	Op    string `json:"op"`
+	Value string `json:"value"`
+	// Bytes is the size of the result for one token, 0 if unknown.
+	Bytes int64 `json:"bytes_per_token"`
+}
+
+// A Constant is one that every rank has whole.
+type Constant struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// ErrNothing is the error of New for a model of which nothing can be divided.
+var ErrNothing = errors.New("nothing of the model can be divided")
+
+// New finds the blocks of a patched model that can be divided over the ranks, evaluates all ranks of each together, and
+// compares them with the whole. A block that differs stays whole, and Whole has the reason. The model must not change
+// while the plan is used.
+func New(m *onnx.Model, o Options) (*Plan, error) {
+	switch {
+	case o.Ranks < 1:
+		return nil, fmt.Errorf("%d ranks: there must be at least 1", o.Ranks)
+	case o.Experts != Split && o.Experts != Spread:
+		return nil, fmt.Errorf("experts are divided by %q; there are %s and %s", o.Experts, Split, Spread)
+	}
+	p := &Plan{Schema: Schema, Ranks: o.Ranks, Experts: o.Experts, model: m, facts: infer.Analyze(m)}
+	f := &finder{model: m, facts: p.facts, options: o, claimed: map[*onnx.Node]bool{}, reasons: map[*onnx.Value]error{}}
+	f.find()
+	proofs := newProofs(m, p.facts)
+	for _, b := range f.blocks {
+		proof, err := proofs.prove(b)
+		if err != nil {
+			for u := range b.weights {
+				f.reasons[u.Node.Inputs[u.Index]] = err
+			}
+			continue
+		}
+		p.blocks = append(p.blocks, b)
+		p.Blocks = append(p.Blocks, p.describe(b, proof))
+	}
+	p.count(f.reasons)
+	if len(p.blocks) == 0 && o.Ranks > 1 {
+		for _, n := range m.Graph.Nodes {
+			if len(n.Subgraphs()) > 0 {
+				return nil, fmt.Errorf("%w: node %q (%s) has graphs of its own, which are not divided", ErrNothing,
+					n.Label(), n.OpType)
+			}
+		}
+		if len(p.Whole) > 0 && p.Whole[0].Reason != "" {
+			return nil, fmt.Errorf("%w: %s", ErrNothing, p.Whole[0].Reason)
+		}
+		return nil, ErrNothing
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	p.Digest = hex.EncodeToString(sum[:16])
+	return p, nil
+}
+
+// Model returns the model of one rank. Its constants are views of the whole model's, which must stay open.
+func (p *Plan) Model(rank int64) (*onnx.Model, error) {
+	if rank < 0 || rank >= p.Ranks {
+		return nil, fmt.Errorf("rank %d: the plan has the ranks 0 to %d", rank, p.Ranks-1)
+	}
+	m, err := p.model.Clone()
+	if err != nil {
+		return nil, err
+	}
+	w := &builder{model: m, facts: p.facts.DataType, rank: rank, ranks: p.Ranks, digest: p.Digest}
+	if err := w.build(p.blocks); err != nil {
+		return nil, fmt.Errorf("rank %d: %w", rank, err)
+	}
+	return m, nil
+}
+
+// Evaluate runs all ranks together on the inputs of the whole model, and returns its outputs.
+func (p *Plan) Evaluate(o reference.Options, inputs map[string]*reference.Tensor) (map[string]*reference.Tensor, error) {
+	models := make([]*onnx.Model, p.Ranks)
+	given := make([]map[string]*reference.Tensor, p.Ranks)
+	for rank := range models {
+		var err error
+		if models[rank], err = p.Model(int64(rank)); err != nil {
+			return nil, err
+		}
+		given[rank] = maps.Clone(inputs)
+		for _, port := range p.Inputs {
+			if x := inputs[port.Name]; x != nil {
+				if given[rank][port.Name], err = partOf(x, port.Layout, int64(rank), p.Ranks); err != nil {
+					return nil, fmt.Errorf("input %q: %w", port.Name, err)
+				}
+			}
+		}
+	}
+	results, err := Together(models, o, given)
+	if err != nil {
+		return nil, err
+	}
+	outputs := results[0]
+	for _, port := range p.Outputs {
+		parts := make([]*reference.Tensor, p.Ranks)
+		for rank := range parts {
+			parts[rank] = results[rank][port.Name]
+		}
+		if outputs[port.Name], err = joined(parts, port.Layout); err != nil {
+			return nil, fmt.Errorf("output %q: %w", port.Name, err)
+		}
+	}
+	return outputs, nil
+}
+
+// describe returns a block for reports.
+func (p *Plan) describe(b *block, proof string) Block {
+	nodes := b.inOrder()
+	r := Block{Nodes: len(nodes), First: nodes[0].Label(), Last: nodes[len(nodes)-1].Label(), Proof: proof}
+	for _, n := range nodes {
+		for i, v := range n.Inputs {
+			u := onnx.Use{Node: n, Index: i}
+			if l, ok := b.weights[u]; ok {
+				r.Weights = append(r.Weights, Weight{Name: v.Name, Layout: l})
+			} else if b.once[u] {
+				r.Weights = append(r.Weights, Weight{Name: v.Name, Once: true})
+			}
+		}
+		for _, v := range n.Outputs {
+			if v == nil {
+				continue
+			}
+			l, held := b.held[v]
+			switch {
+			case b.sums[v]:
+				r.Collectives = append(r.Collectives, Collective{"AllReduce", v.Name, p.perToken(v)})
+			case held && b.isPresent(v):
+				p.Outputs = append(p.Outputs, Port{v.Name, l})
+			case held && (v.IsOutput() || b.isGathered(v)):
+				r.Collectives = append(r.Collectives, Collective{"AllGather", v.Name, p.perToken(v)})
+			}
+		}
+	}
+	for _, v := range p.model.Graph.Inputs {
+		if l, held := b.held[v]; held {
+			p.Inputs = append(p.Inputs, Port{v.Name, l})
+		}
+	}
+	return r
+}
+
+// perToken returns the bytes of a value's last axis.
+func (p *Plan) perToken(v *onnx.Value) int64 {
+	size, ok := p.facts.Dim(v, -1)
+	if !ok {
+		return 0
+	}
+	return size * int64(p.facts.DataType(v).Bits()) / 8
+}
+
+// listed is the size in bytes up to which constants that stay whole are not listed.
+const listed = 4096
+
+// count counts the bytes of a rank and lists the constants that stay whole.
+func (p *Plan) count(reasons map[*onnx.Value]error) {
+	for _, v := range p.model.Graph.Initializers() {
+		size := v.Const.Size()
+		p.Before += size
+		readers, part, once := 0, int64(0), false
+		for _, u := range v.Uses() {
+			for _, b := range p.blocks {
+				if l, ok := b.weights[u]; ok {
+					readers++
+					part = size / l.parts(p.Ranks)
+				} else if b.once[u] {
+					readers++
+					once = true
+				}
+			}
+		}
+		switch whole := readers < len(v.Uses()) || readers == 0; {
+		case !whole && once:
+			p.Bytes += size
+		case !whole:
+			p.Bytes += part
+		default:
+			p.Bytes += size + part
+			if size > listed {
+				c := Constant{Name: v.Name, Bytes: size}
+				if err := reasons[v]; err != nil {
+					c.Reason = err.Error()
+				}
+				p.Whole = append(p.Whole, c)
+			}
+		}
+	}
+	slices.SortStableFunc(p.Whole, func(a, b Constant) int { return int(min(max(b.Bytes-a.Bytes, -1), 1)) })
+}

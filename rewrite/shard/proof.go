@@ -1,0 +1,241 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// proofs compares the ranks of blocks with the whole. Blocks of one form are compared once.
+type proofs struct {
+	model  *onnx.Model
+	facts  *infer.Facts
+	prover prove.Prover
+}
+
+func newProofs(m *onnx.Model, facts *infer.Facts) *proofs { return &proofs{model: m, facts: facts} }
+
+// largest is the number of elements of a block's constants up to which it is evaluated. Its formula does not depend on
+// sizes, but the evaluator would take minutes.
+const largest = 1 << 28
+
+// prove evaluates all ranks of a block together, and the whole, on the same inputs. It describes the comparison.
+func (p *proofs) prove(b *block) (string, error) {
+	nodes := b.inOrder()
+	inputs, outputs := border(b, nodes)
+	ports := make([]onnx.Port, len(inputs))
+	for i, v := range inputs {
+		t, ok := p.facts.Type(v)
+		if !ok {
+			return "", fmt.Errorf("the shape of %q is not known", v.Name)
+		}
+		ports[i] = onnx.Port{Value: v, Type: t}
+	}
+	part, err := p.model.Part(nodes, ports, outputs)
+	if err != nil {
+		return "", err
+	}
+	what := fmt.Sprintf("%d nodes from %q to %q on %d ranks", len(nodes), nodes[0].Label(), nodes[len(nodes)-1].Label(), b.ranks)
+	models := make([]*onnx.Model, b.ranks)
+	for rank := range models {
+		if models[rank], err = part.Clone(); err != nil {
+			return "", err
+		}
+		w := &builder{model: models[rank], facts: p.facts.DataType, rank: int64(rank), ranks: b.ranks}
+		if err := w.build([]*block{b}); err != nil {
+			return "", err
+		}
+	}
+	claim := &prove.Claim{What: what, Key: formOf(part, b), By: "the ranks",
+		Before: prove.Model(part),
+		After: func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
+			return b.evaluate(models, o, inputs, outputs, in)
+		},
+		Exact: prove.Structural, Typed: prove.SumOf(terms(nodes)),
+		Trials: func(yield func(prove.Trial, error) bool) {
+			for world := range prove.CheckedWorlds {
+				for _, k := range []prove.Kind{prove.Normal, prove.OneHot} {
+					in, err := p.trial(inputs, k, world)
+					if !yield(prove.Trial{Name: fmt.Sprintf("%s, sizes %d", k.Name, world), Inputs: in}, err) || err != nil {
+						return
+					}
+				}
+			}
+		}}
+	if err := p.prover.Prove(claim); err != nil {
+		return "", fmt.Errorf("the ranks compute something else: %w", err)
+	}
+	return "all ranks evaluated, equal to the whole", nil
+}
+
+// border lists the values that a block reads from elsewhere, and those that it makes for others.
+func border(b *block, nodes []*onnx.Node) (inputs, outputs []*onnx.Value) {
+	made, seen := map[*onnx.Value]bool{}, map[*onnx.Value]bool{}
+	for _, n := range nodes {
+		for _, v := range n.Reads() {
+			if v.Constant() == nil && !made[v] && !seen[v] {
+				seen[v] = true
+				inputs = append(inputs, v)
+			}
+		}
+		for _, v := range n.Outputs {
+			made[v] = true
+			if v == nil {
+				continue
+			}
+			outside := func(u onnx.Use) bool { return !b.nodes[u.Node] }
+			if v.IsOutput() || slices.ContainsFunc(v.Uses(), outside) {
+				outputs = append(outputs, v)
+			}
+		}
+	}
+	return inputs, outputs
+}
+
+// trial makes inputs of a block: hard numbers, and integers that the graph computes from its sizes.
+func (p *proofs) trial(inputs []*onnx.Value, k prove.Kind, world int) (in []*reference.Tensor, err error) {
+	for i, v := range inputs {
+		if known, ok := p.facts.Known(v, world); ok {
+			in = append(in, known)
+			continue
+		}
+		shape, ok := p.facts.Shape(v, world)
+		if !ok {
+			return nil, fmt.Errorf("the shape of %q is not known", v.Name)
+		}
+		shape = p.maskShape(v, shape, world)
+		x, err := prove.MakeInput(k, i, p.facts.DataType(v), shape)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", v.Name, err)
+		}
+		in = append(in, x)
+	}
+	return in, nil
+}
+
+// maskShape makes a mask of keys as long as the keys that attention has: the names of sizes alone do not say that.
+func (p *proofs) maskShape(mask *onnx.Value, shape []int64, world int) []int64 {
+	for _, u := range mask.Uses() {
+		n := u.Node
+		if n.Domain != fused.Domain || n.OpType != fused.AttentionName || u.Index != fused.AttentionKeyValid {
+			continue
+		}
+		keys := p.facts.Size(n.Inputs[1], world, headAxis(n, fused.AttrKLayout)^3)
+		if past := n.Input(4); past != nil {
+			keys += p.facts.Size(past, world, prove.CacheAxis)
+		}
+		shape = slices.Clone(shape)
+		shape[1] = max(shape[1], keys)
+	}
+	return shape
+}
+
+// evaluate runs all ranks on the inputs of the whole, and puts their outputs together.
+func (b *block) evaluate(models []*onnx.Model, o reference.Options, inputs, outputs []*onnx.Value, in []*reference.Tensor) (
+	[]*reference.Tensor, error) {
+	given := make([]map[string]*reference.Tensor, b.ranks)
+	for rank := range given {
+		given[rank] = map[string]*reference.Tensor{}
+		for i, v := range inputs {
+			x := in[i]
+			if l, held := b.held[v]; held {
+				var err error
+				if x, err = partOf(x, l, int64(rank), b.ranks); err != nil {
+					return nil, fmt.Errorf("input %q: %w", v.Name, err)
+				}
+			}
+			given[rank][v.Name] = x
+		}
+	}
+	results, err := Together(models, o, given)
+	if err != nil {
+		return nil, err
+	}
+	var out []*reference.Tensor
+	for _, v := range outputs {
+		parts := make([]*reference.Tensor, b.ranks)
+		for rank := range parts {
+			parts[rank] = results[rank][v.Name]
+		}
+		y := parts[0]
+		if l, held := b.held[v]; held && b.isPresent(v) {
+			if y, err = joined(parts, l); err != nil {
+				return nil, fmt.Errorf("output %q: %w", v.Name, err)
+			}
+		} else if rank := slices.IndexFunc(parts, func(p *reference.Tensor) bool { return !same(p, y) }); rank >= 0 {
+			return nil, fmt.Errorf("%q differs between the ranks 0 and %d", v.Name, rank)
+		}
+		out = append(out, y)
+	}
+	return out, nil
+}
+
+// same reports whether two tensors have the same elements, NaN included.
+func same(a, b *reference.Tensor) bool {
+	return a.DataType == b.DataType && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.I, b.I) &&
+		slices.EqualFunc(a.F, b.F, func(x, y float64) bool { return x == y || x != x && y != y })
+}
+
+// terms returns the number of terms of the longest sum in nodes.
+func terms(nodes []*onnx.Node) int64 {
+	most := int64(64)
+	for _, n := range nodes {
+		for _, v := range n.Inputs {
+			if v == nil || v.Constant() == nil {
+				continue
+			}
+			for _, d := range v.Constant().Dims {
+				most = max(most, d)
+			}
+		}
+	}
+	return most
+}
+
+// formOf returns a text that is equal for blocks of the same nodes, with constants of the same shapes, divided alike.
+func formOf(part *onnx.Model, b *block) string {
+	numbers := map[string]int{}
+	var s strings.Builder
+	number := func(v *onnx.Value) string {
+		if v == nil {
+			return "-"
+		}
+		if _, ok := numbers[v.Name]; !ok {
+			numbers[v.Name] = len(numbers)
+			if v.Const != nil {
+				fmt.Fprint(&s, v.Const.DataType, v.Const.Dims)
+				if known, ok := b.facts.Constant(v); ok && v.Const.Len() <= 16 && v.Const.DataType.IsInteger() {
+					fmt.Fprint(&s, known.I)
+				}
+			}
+			if t, ok := v.Type(); ok {
+				fmt.Fprint(&s, t)
+			}
+		}
+		return fmt.Sprint(numbers[v.Name])
+	}
+	for _, n := range part.Graph.Nodes {
+		fmt.Fprintln(&s, n.Domain, n.OpType, n.Overload, onnx.AttributesKey(n.Attributes))
+		for _, v := range n.Inputs {
+			fmt.Fprint(&s, number(v), " ")
+		}
+		for _, v := range n.Outputs {
+			fmt.Fprint(&s, number(v), " ")
+		}
+	}
+	held := map[string]Layout{}
+	for v, l := range b.held {
+		held[fmt.Sprint(numbers[v.Name])] = l
+	}
+	for u, l := range b.weights {
+		held[fmt.Sprint("w", numbers[u.Node.Inputs[u.Index].Name], " ", u.Index)] = l
+	}
+	fmt.Fprint(&s, held, b.ranks)
+	return s.String()
+}

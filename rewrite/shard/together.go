@@ -1,0 +1,186 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+)
+
+// Together evaluates the models of all ranks at the same time, each with its inputs, and returns the outputs of each.
+// Collective operations exchange values between them.
+func Together(models []*onnx.Model, o reference.Options, inputs []map[string]*reference.Tensor) (
+	[]map[string]*reference.Tensor, error) {
+	m := &meeting{ranks: len(models), exact: o.Exact, arrived: map[string][]*reference.Tensor{}}
+	m.changed = sync.NewCond(&m.mu)
+	outputs := make([]map[string]*reference.Tensor, len(models))
+	var all sync.WaitGroup
+	for rank, model := range models {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			mine := o
+			mine.Override = func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
+				return m.operation(rank, n, s)
+			}
+			e, err := reference.New(model, mine)
+			if err == nil {
+				outputs[rank], err = e.Run(inputs[rank])
+			}
+			m.leave(rank, err)
+		}()
+	}
+	all.Wait()
+	return outputs, m.err
+}
+
+// meeting is where ranks exchange values.
+type meeting struct {
+	mu      sync.Mutex
+	changed *sync.Cond
+	ranks   int
+	exact   bool
+	left    int // ranks that ended
+	err     error
+	arrived map[string][]*reference.Tensor // by the output of the operation
+}
+
+var errAlone = errors.New("another rank ended before this operation")
+
+// leave records the end of a rank.
+func (m *meeting) leave(rank int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.left++
+	if err != nil && (m.err == nil || errors.Is(m.err, errAlone)) {
+		m.err = fmt.Errorf("rank %d: %w", rank, err)
+	}
+	m.changed.Broadcast()
+}
+
+// operation computes a collective operation when all ranks have arrived at it. It returns nil for another node.
+func (m *meeting) operation(rank int, n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
+	if n.Domain != fused.Domain || n.OpType != "AllReduce" && n.OpType != "AllGather" {
+		return nil, nil
+	}
+	x, err := s.Value(n.Inputs[0])
+	if err != nil {
+		return nil, err
+	}
+	if x, err = x.Dense(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := n.Outputs[0].Name
+	if m.arrived[key] == nil {
+		m.arrived[key] = make([]*reference.Tensor, m.ranks)
+	}
+	m.arrived[key][rank] = x
+	m.changed.Broadcast()
+	for slices.Contains(m.arrived[key], nil) {
+		if m.left > 0 {
+			return nil, errAlone
+		}
+		m.changed.Wait()
+	}
+	if n.OpType == "AllGather" {
+		y, err := joined(m.arrived[key], Layout{Axis: int(n.AttrInt(fused.AttrAxis, 0))})
+		return []*reference.Tensor{y}, err
+	}
+	y, err := m.sum(m.arrived[key])
+	return []*reference.Tensor{y}, err
+}
+
+// sum adds in the order of ranks: in float32, rounded once, unless the evaluation is exact.
+func (m *meeting) sum(parts []*reference.Tensor) (*reference.Tensor, error) {
+	total := slices.Clone(parts[0].F)
+	for r, p := range parts[1:] {
+		if !slices.Equal(p.Shape, parts[0].Shape) || p.DataType != parts[0].DataType || len(p.F) != len(total) {
+			return nil, fmt.Errorf("rank 0 adds %s, rank %d %s", parts[0], r+1, p)
+		}
+		for i, x := range p.F {
+			total[i] += x
+			if !m.exact {
+				total[i] = float64(float32(total[i]))
+			}
+		}
+	}
+	if !m.exact {
+		prove.RoundAll(parts[0].DataType, total)
+	}
+	return reference.NewFloats(parts[0].DataType, parts[0].Shape, total), nil
+}
+
+// joined puts the parts of a value together.
+func joined(parts []*reference.Tensor, l Layout) (*reference.Tensor, error) {
+	ranks := int64(len(parts))
+	first := parts[0]
+	if first.F == nil || l.Axis >= len(first.Shape) {
+		return nil, fmt.Errorf("%s cannot be joined along axis %d", first, l.Axis)
+	}
+	shape := slices.Clone(first.Shape)
+	shape[l.Axis] *= int(l.parts(ranks))
+	size := int64(shape[l.Axis])
+	if err := l.fits(size, ranks); err != nil {
+		return nil, err
+	}
+	outer, inner := 1, 1
+	for i, d := range shape {
+		if i < l.Axis {
+			outer *= d
+		} else if i > l.Axis {
+			inner *= d
+		}
+	}
+	out := make([]float64, outer*shape[l.Axis]*inner)
+	for r := int64(0); r < ranks; r++ {
+		p := parts[r]
+		if !slices.Equal(p.Shape, first.Shape) || p.DataType != first.DataType {
+			return nil, fmt.Errorf("rank 0 has %s, rank %d %s", first, r, p)
+		}
+		from := 0
+		for _, s := range l.slices(size, r, ranks) {
+			n := int(s.size) * inner
+			for o := range outer {
+				copy(out[o*int(size)*inner+int(s.start)*inner:][:n], p.F[o*p.Shape[l.Axis]*inner+from:])
+			}
+			from += n
+		}
+	}
+	return reference.NewFloats(first.DataType, shape, out), nil
+}
+
+// partOf returns a rank's part of a value.
+func partOf(t *reference.Tensor, l Layout, rank, ranks int64) (*reference.Tensor, error) {
+	if t.F == nil || l.Axis >= len(t.Shape) {
+		return nil, fmt.Errorf("%s cannot be divided along axis %d", t, l.Axis)
+	}
+	size := int64(t.Shape[l.Axis])
+	if err := l.fits(size, ranks); err != nil {
+		return nil, err
+	}
+	outer, inner := 1, 1
+	for i, d := range t.Shape {
+		if i < l.Axis {
+			outer *= d
+		} else if i > l.Axis {
+			inner *= d
+		}
+	}
+	shape := slices.Clone(t.Shape)
+	shape[l.Axis] /= int(l.parts(ranks))
+	out := make([]float64, 0, outer*shape[l.Axis]*inner)
+	for o := range outer {
+		for _, s := range l.slices(size, rank, ranks) {
+			at := (o*int(size) + int(s.start)) * inner
+			out = append(out, t.F[at:at+int(s.size)*inner]...)
+		}
+	}
+	return reference.NewFloats(t.DataType, shape, out), nil
+}
