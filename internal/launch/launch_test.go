@@ -12,7 +12,8 @@ func TestFind(t *testing.T) {
 		want      Process
 		err       string
 	}{
-		{"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0", Process{1, 4, 0, "Open MPI"}, ""},
+		{"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=0",
+			Process{1, 4, 0, "Open MPI"}, ""},
 		{"PMI_RANK=3 PMI_SIZE=4 MPI_LOCALRANKID=1", Process{3, 4, 1, "PMI"}, ""},
 		{"PMI_RANK=3 PMI_SIZE=4", Process{3, 4, -1, "PMI"}, ""},
 		{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=a", Process{0, 2, 0, "torchrun or Kubernetes"}, ""},
