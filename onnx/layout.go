@@ -31,6 +31,7 @@ type layout struct {
 	owners map[*onnxpb.TensorProto]*Tensor
 	whole  map[*deferral]bool // deferred tensors of the model; views of their beginning share their entry
 	entry  map[dataKey]int    // indices into data
+	common *commonData        // the data file if several models share it
 	undo   []func()
 }
 
@@ -87,9 +88,41 @@ type dataKey struct {
 type tensorChoice func(size int64, initializer bool) bool
 
 func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
-	p := m.message()
+	l := unplaced(path, m)
+	over := func(n int64, attributes bool) tensorChoice {
+		return func(size int64, initializer bool) bool { return size > n && (initializer || attributes) }
+	}
+	choices := []tensorChoice{over(o.externalOver, false)}
+	if o.externalOver < 0 {
+		choices = []tensorChoice{over(o.limit, false), over(smallTensor, false)}
+		choices[0] = func(int64, bool) bool { return false }
+	}
+	choices = append(choices, over(smallTensor, true))
+	var total int64
+	for _, choice := range choices {
+		err := l.arrange(choice)
+		if err == nil {
+			l.placeData()
+			total, err = l.encode(filepath.Base(l.dataPath))
+		}
+		if err != nil {
+			l.restore()
+			return nil, err
+		}
+		if total <= o.limit {
+			return l, nil
+		}
+		l.restore()
+	}
+	return nil, fmt.Errorf("the model takes %d bytes even without its weights, more than the %d that other tools read",
+		total, o.limit)
+}
+
+// unplaced returns the layout of a model before it is arranged.
+func unplaced(path string, m *Model) *layout {
 	l := &layout{
-		path: path, dataPath: path + ".data",
+		message: m.message(),
+		path:    path, dataPath: path + ".data",
 		sources: map[*externalFiles]bool{m.files: true},
 		owners:  make(map[*onnxpb.TensorProto]*Tensor, len(m.Graph.initializers)),
 		whole:   map[*deferral]bool{},
@@ -103,42 +136,20 @@ func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
 			l.sources[s.files] = true
 		}
 	})
-	over := func(n int64, attributes bool) tensorChoice {
-		return func(size int64, initializer bool) bool { return size > n && (initializer || attributes) }
-	}
-	choices := []tensorChoice{over(o.externalOver, false)}
-	if o.externalOver < 0 {
-		choices = []tensorChoice{over(o.limit, false), over(smallTensor, false)}
-		choices[0] = func(int64, bool) bool { return false }
-	}
-	choices = append(choices, over(smallTensor, true))
-	var total int64
-	for _, choice := range choices {
-		var err error
-		if total, err = l.arrange(p, choice); err != nil {
-			l.restore()
-			return nil, err
-		}
-		if total <= o.limit {
-			return l, nil
-		}
-		l.restore()
-	}
-	return nil, fmt.Errorf("the model takes %d bytes even without its weights, more than the %d that other tools read",
-		total, o.limit)
+	return l
 }
 
-// arrange puts placeholders and references into the messages, encodes them, and returns the length of the model file.
-func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, error) {
+// arrange puts placeholders and references into the messages.
+func (l *layout) arrange(choice tensorChoice) error {
 	l.inline, l.data, l.dataEnd, l.moved, l.entry = nil, nil, 0, nil, map[dataKey]int{}
 	folder, err := os.Stat(filepath.Dir(l.path))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	kept := map[*externalFiles]bool{} // those whose references stay valid
 	for f := range l.sources {
 		if f != nil && f.isClosed() {
-			return 0, ErrClosed // its weights are no longer mapped
+			return ErrClosed // its weights are no longer mapped
 		}
 		if f != nil && f.dir != "" {
 			info, err := os.Stat(f.dir)
@@ -176,13 +187,8 @@ func (l *layout) arrange(p *onnxpb.ModelProto, choice tensorChoice) (int64, erro
 		case tp.RawData != nil:
 			l.keep(tp)
 		}
-	}).model(p)
-	if err != nil {
-		return 0, err
-	}
-	l.message = p
-	l.placeData()
-	return l.encode(filepath.Base(l.dataPath))
+	}).model(l.message)
+	return err
 }
 
 // encode encodes the arranged messages with references to a data file of this name, and returns the length of the model
@@ -272,6 +278,31 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 	saved := &onnxpb.TensorProto{RawData: tp.RawData, ExternalData: tp.ExternalData, DataLocation: tp.DataLocation,
 		FloatData: tp.FloatData, Int32Data: tp.Int32Data, Int64Data: tp.Int64Data, DoubleData: tp.DoubleData,
 		Uint64Data: tp.Uint64Data}
+	at, inside, err := 0, int64(0), error(nil)
+	switch {
+	case t.Size() < 0:
+		err = fmt.Errorf("tensor %q: %s%v has no size", t.Name, t.DataType, t.Dims)
+	case l.common != nil:
+		at, inside, err = l.common.use(t)
+	default:
+		at, err = l.entryOf(t, saved)
+	}
+	if err != nil {
+		return err
+	}
+	l.undo = append(l.undo, func() {
+		tp.RawData, tp.ExternalData, tp.DataLocation = saved.RawData, saved.ExternalData, saved.DataLocation
+		tp.FloatData, tp.Int32Data, tp.Int64Data = saved.FloatData, saved.Int32Data, saved.Int64Data
+		tp.DoubleData, tp.Uint64Data = saved.DoubleData, saved.Uint64Data
+	})
+	tp.RawData, tp.FloatData, tp.Int32Data, tp.Int64Data, tp.DoubleData, tp.Uint64Data = nil, nil, nil, nil, nil, nil
+	tp.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
+	l.moved = append(l.moved, movedTensor{proto: tp, entry: at, inside: inside, size: t.Size()})
+	return nil
+}
+
+// entryOf returns the index of the data file's entry with the elements of a tensor, whose message is saved.
+func (l *layout) entryOf(t *Tensor, saved *onnxpb.TensorProto) (int, error) {
 	e := dataEntry{size: t.Size(), bytes: func() ([]byte, error) {
 		b, err := typedBytes(saved, t.DataType)
 		if err == nil && int64(len(b)) != t.Size() {
@@ -282,15 +313,12 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 		}
 		return b, nil
 	}}
-	if e.size < 0 {
-		return fmt.Errorf("tensor %q: %s%v has no size", t.Name, t.DataType, t.Dims)
-	}
 	key := dataKey{}
 	switch {
 	case t.External != nil && t.files != nil:
 		x, _, err := t.files.place(t)
 		if err != nil {
-			return fmt.Errorf("tensor %q: %w", t.Name, err)
+			return 0, fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
 		e.source, e.sourceFiles, e.sourceOffset = x, t.files, t.External.Offset
 		key = dataKey{source: x, offset: e.sourceOffset, size: e.size}
@@ -307,7 +335,7 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 	case t.External != nil || t.raw != nil:
 		b, err := t.Bytes()
 		if err != nil {
-			return err
+			return 0, err
 		}
 		e.bytes = func() ([]byte, error) { return b, nil }
 		key = dataKey{first: unsafe.SliceData(b), size: int64(len(b))}
@@ -318,15 +346,7 @@ func (l *layout) move(tp *onnxpb.TensorProto, t *Tensor) error {
 		l.data = append(l.data, e)
 		l.entry[key] = at
 	}
-	l.undo = append(l.undo, func() {
-		tp.RawData, tp.ExternalData, tp.DataLocation = saved.RawData, saved.ExternalData, saved.DataLocation
-		tp.FloatData, tp.Int32Data, tp.Int64Data = saved.FloatData, saved.Int32Data, saved.Int64Data
-		tp.DoubleData, tp.Uint64Data = saved.DoubleData, saved.Uint64Data
-	})
-	tp.RawData, tp.FloatData, tp.Int32Data, tp.Int64Data, tp.DoubleData, tp.Uint64Data = nil, nil, nil, nil, nil, nil
-	tp.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
-	l.moved = append(l.moved, movedTensor{proto: tp, entry: at, size: t.Size()})
-	return nil
+	return at, nil
 }
 
 // restore restores the contents of the messages.

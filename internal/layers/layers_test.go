@@ -27,6 +27,7 @@ var rooms = []room{
 	{"internal/cputime", []string{}},
 	{"internal/delta", []string{}},
 	{"internal/english", []string{}},
+	{"internal/launch", []string{}},
 	{"internal/layers", []string{}},
 	{"internal/libpath", []string{}},
 	{"internal/regular", []string{}},
