@@ -25,7 +25,8 @@ $(CUDA_LIBRARY): FORCE $(KERNELS) | $(NVCC_STAMP)
 	@$(call logged,cuda,"$(CMAKE)" --build $(BUILD)/kernels --target mojo_ops_cuda --parallel $(JOBS))
 	@cmp -s $(BUILD)/kernels/$(@F) $@ || { cp -f $(BUILD)/kernels/$(@F) $@.tmp && mv -f $@.tmp $@; }
 
-cuda-programs: | $(NVCC_STAMP) ## build/cuda/tests and build/cuda/bench, programs that need a GPU
+# After the library, because both compile the same objects into one folder.
+cuda-programs: | $(NVCC_STAMP) $(CUDA_LIBRARY) ## build/cuda/tests and build/cuda/bench, programs that need a GPU
 	@$(CUDA_MAKE) programs
 
 # FlashInfer's kernels come as sources, which need neither its Python package nor PyTorch.
