@@ -187,9 +187,18 @@ __device__ __forceinline__ float Score(const MojoAttentionArgs& a, float product
 // Finite is the exponent that weights are relative to if most is the greatest score.
 __device__ __forceinline__ float Finite(float most) { return most == -INFINITY ? 0 : most; }
 
+// SinkScore is the sink of a head as an exponent of two, minus infinity without one. It is finite if the sink is, so
+// that a difference of sinks is never infinity minus infinity: times log2(e), great ones would overflow.
+__device__ __forceinline__ float SinkScore(const float* sinks, int head) {
+  constexpr float kMost = 3.40282347e38f;
+  if (sinks == nullptr) return -INFINITY;
+  const float sink = __ldg(sinks + head), score = sink * kLog2E;
+  return score > kMost && sink <= kMost ? kMost : score;
+}
+
 // AddSink counts the sink of a head.
 __device__ __forceinline__ void AddSink(const MojoAttentionArgs& a, int head, float* most, float* sum) {
-  const float sink = a.sink == nullptr ? -INFINITY : __ldg(a.sink + head) * kLog2E;
+  const float sink = SinkScore(a.sink, head);
   if (sink == -INFINITY) return;
   *most = sink;
   *sum = 1;

@@ -83,7 +83,7 @@ struct Joined {
 template <class T>
 __device__ __forceinline__ void StoreRow(const MojoAttentionArgs& a, const Part& part, int row, int channel,
                                          Joined joined) {
-  const float sink = a.sink == nullptr ? -INFINITY : __ldg(a.sink + part.HeadOf(a, row)) * kLog2E;
+  const float sink = SinkScore(a.sink, part.HeadOf(a, row));
   if (sink != -INFINITY) joined.JoinSink(sink);
   if (joined.sum == 0) {
     joined.sum = 1;

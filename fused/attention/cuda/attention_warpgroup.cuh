@@ -267,7 +267,7 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
                 head = tile.pair.HeadOfMember(a, tile.member + row + 8 * r - query[r] * work.members);
       float total = sum[r] + __shfl_xor_sync(~0u, sum[r], 1);
       total += __shfl_xor_sync(~0u, total, 2);
-      const float sink = a.sink != nullptr ? __ldg(a.sink + head) * kLog2E : -INFINITY;
+      const float sink = SinkScore(a.sink, head);
       const float top = most[r] * work.factor, base = fmaxf(top, sink), before = PowerOfTwo(top - base);
       float factor = before / (total * before + PowerOfTwo(sink - base));
       if (most[r] == -INFINITY) {

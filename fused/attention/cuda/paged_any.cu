@@ -64,7 +64,7 @@ __global__ __launch_bounds__(kThreads) void AttendToken(const __grid_constant__ 
       total[d] = t;
     }
   }
-  const float by = Ending(most, sum, SinkOf(p, head));
+  const float by = Ending(most, sum, SinkScore(p.sink, head));
   for (int d = threadIdx.x; d < value_width; d += kThreads) {
     static_cast<T*>(p.y)[row * value_width + d] = FromFloat<T>(total[d] * by);
   }

@@ -83,10 +83,6 @@ __device__ __forceinline__ float ScoreOf(const Params& p, float product) {
   return Capped<T>(product * p.scale, p.softcap) * kLog2E;
 }
 
-__device__ __forceinline__ float SinkOf(const Params& p, int head) {
-  return p.sink == nullptr ? -INFINITY : __ldg(p.sink + head) * kLog2E;
-}
-
 // Ending is the factor of a row's total, with its sink.
 __device__ __forceinline__ float Ending(float most, float sum, float sink) {
   const float greatest = fmaxf(most, sink);

@@ -224,7 +224,7 @@ struct Attention {
   __device__ __forceinline__ void StoreRow(int i) const {
     const int row = Row(i), width = static_cast<int>(p.value_width) - channel;
     T* const y = static_cast<T*>(p.y) + At(row) * p.value_width + channel;
-    const float by = Ending(most[i], sum[i], SinkOf(p, Head(row)));
+    const float by = Ending(most[i], sum[i], SinkScore(p.sink, Head(row)));
 #pragma unroll
     for (int c = 0; c < kValues / 8; ++c) {
       const int to = c * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
@@ -298,7 +298,7 @@ __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ Params 
   for (int part = first; part <= last; ++part) most = fmaxf(most, p.state[at + part].x);
   const float base = Finite(most);
   for (int part = first; part <= last; ++part) sum += p.state[at + part].y * PowerOfTwo(p.state[at + part].x - base);
-  const float by = Ending(most, sum, SinkOf(p, head));
+  const float by = Ending(most, sum, SinkScore(p.sink, head));
   T* const y = static_cast<T*>(p.y) + (static_cast<size_t>(s.token + i) * heads + head) * p.value_width;
   for (int c = lane * 4; c < p.value_width; c += 128) {
     float total[4] = {};

@@ -28,15 +28,16 @@ struct Form {
   bool causal = true, cyclic = false, sink = false, slots = false, in_place = true;
   size_t window = 0;
   float softcap = 0;
+  bool huge = false;  // numbers whose scores are far over the softcap, and sinks that times log2(e) are infinite
   size_t offset = 0;
 
   std::string Name() const {
-    char text[200];
+    char text[220];
     snprintf(text, sizeof(text),
              "%s B%zu past %d.. added %d.. H%zu/%zu D%zu/%zu M%zu causal %d cyclic %d sink %d slots %d window %zu cap "
-             "%g offset %zu in place %d",
+             "%g huge %d offset %zu in place %d",
              TypeName(type), past.size(), past[0], added[0], heads, key_heads, width, value_width, block, causal,
-             cyclic, sink, slots, window, softcap, offset, in_place);
+             cyclic, sink, slots, window, softcap, huge, offset, in_place);
     return text;
   }
 };
@@ -75,8 +76,11 @@ void Test(Tally* tally, const Form& f) {
       values(f.type, rows * f.key_heads * f.value_width, f.offset);
   Numbers keys_out(f.type, keys.count(), f.offset), values_out(f.type, values.count(), f.offset);
   Numbers y(f.type, tokens * f.heads * f.value_width, f.offset);
-  for (Numbers* n : {&q, &k, &v, &sink}) n->Fill(&random, 1), n->ToDevice();
-  keys.Fill(&random, 1), values.Fill(&random, 1);
+  const float scale = !f.huge ? 1 : f.type == kMojoFloat16 ? 8e3f : 1e15f;
+  for (Numbers* n : {&q, &k, &v, &keys, &values}) n->Fill(&random, scale);
+  sink.Fill(&random, 1);
+  for (size_t h = 0; h < f.heads && f.huge; h += 2) sink.Set(h, h % 4 == 0 ? 3e38f : -3e38f);
+  for (Numbers* n : {&q, &k, &v, &sink}) n->ToDevice();
   std::vector<char> is_read(rows);
   for (size_t b = 0; b < sequences; ++b) {
     for (int32_t j = 0; j < f.past[b] + f.added[b]; ++j) is_read[place(b, j)] = true;
@@ -205,7 +209,11 @@ int main() {
         Test(&tally, f);
         f.width = 192, f.value_width = 200, f.causal = false, f.block = 1;
         Test(&tally, f);
+        f.huge = true;
+        Test(&tally, f);
         f.width = 20, f.value_width = 12, f.offset = 4;  // no pieces of 16 bytes
+        Test(&tally, f);
+        f.huge = false;
         Test(&tally, f);
       }
     }
