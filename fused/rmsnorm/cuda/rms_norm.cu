@@ -7,8 +7,6 @@
 // the memory bandwidth.
 #include "rmsnorm/cuda/rms_norm.cuh"
 
-#include <type_traits>
-
 #include "cuda/norm_packs.cuh"
 
 namespace mojo {
@@ -37,56 +35,11 @@ __device__ __forceinline__ void Forget(unsigned int zero, Pack<T, kCount>* pack)
   for (int i = 0; i < pack->kWords; ++i) pack->words[i] ^= zero;
 }
 
-// AddPacks returns round_T(a + b).
-template <class T, int kCount>
-__device__ __forceinline__ Pack<T, kCount> AddPacks(const Pack<T, kCount>& a, const Pack<T, kCount>& b) {
-  float u[kCount], v[kCount];
-  ToFloats(a, u);
-  ToFloats(b, v);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) u[i] += v[i];
-  return PackFloats<T>(u);
-}
-
-// Squares adds the squares of a pack to two sums: chains half as long.
-template <class T, int kCount>
-__device__ __forceinline__ float2 Squares(const Pack<T, kCount>& pack, float2 sum) {
-  float v[kCount];
-  ToFloats(pack, v);
-#pragma unroll
-  for (int i = 0; i < kCount; i += 2) {
-    sum.x = fmaf(v[i], v[i], sum.x);
-    sum.y = fmaf(v[i + 1], v[i + 1], sum.y);
-  }
-  return sum;
-}
-
 // Element is an element of the tensor to normalize.
 template <class X, bool kAdd>
 __device__ __forceinline__ float Element(const X* x, const X* residual, int i) {
   const float v = ToFloat(x[i]);
   return kAdd ? Round<X>(v + ToFloat(residual[i])) : v;
-}
-
-// Scaled returns the result of a pack. Numbers are rounded in pairs, which one instruction does.
-template <class Y, class X, class S, int kCount>
-__device__ __forceinline__ Pack<Y, kCount> Scaled(const Pack<X, kCount>& x, const ScaleOf<S, kCount>& scale, float inv,
-                                                  bool after_cast) {
-  Pack<Y, kCount> y;
-#pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) {
-    const float2 v = ToFloats(x.At(i));
-    const Two<S> s = scale.At(i);
-    if constexpr (std::is_same_v<S, Y>) {
-      if (after_cast) {
-        y.Put(i, Times(FromFloats<Y>(v.x * inv, v.y * inv), s));
-        continue;
-      }
-    }
-    const float2 wide = ToFloats(s);
-    y.Put(i, FromFloats<Y>(v.x * inv * wide.x, v.y * inv * wide.y));
-  }
-  return y;
 }
 
 constexpr int kMostThreads = 512;   // of a block
