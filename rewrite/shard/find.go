@@ -75,6 +75,9 @@ func (f *finder) try(n *onnx.Node, weight *onnx.Value, divide func(*block) error
 func (f *finder) isLarge(n *onnx.Node) bool {
 	var size int64
 	for _, v := range n.Inputs {
+		for v != nil && v.Constant() == nil && isWeight(v, casts) {
+			v = v.Producer.Inputs[0]
+		}
 		if v != nil && v.Constant() != nil {
 			size += v.Constant().Size()
 		}
@@ -91,11 +94,14 @@ func factors(n *onnx.Node) (data int, weight *onnx.Value) {
 	default:
 		return 0, nil
 	}
-	if w := n.Inputs[1]; isWeight(w, 4) && n.Inputs[0].Constant() == nil {
+	if w := n.Inputs[1]; isWeight(w, casts) && n.Inputs[0].Constant() == nil {
 		return 0, w
 	}
 	return 0, nil
 }
+
+// casts is the number of nodes between a stored matrix and a product that are looked through.
+const casts = 4
 
 // isWeight reports whether v is a constant of at least two dimensions, or computed only from one.
 func isWeight(v *onnx.Value, depth int) bool {
@@ -118,6 +124,9 @@ func (b *block) before(n *onnx.Node, data int) error {
 		return err
 	}
 	b.queue = slices.DeleteFunc(b.queue, func(u onnx.Use) bool { return u.Node == n })
+	if !slices.ContainsFunc(b.inOrder(), func(p *onnx.Node) bool { _, w := factors(p); return w != nil }) {
+		return fmt.Errorf("no product computes %q in parts", v.Name)
+	}
 	return b.visit(n)
 }
 
@@ -143,7 +152,7 @@ func (b *block) lookup(n *onnx.Node) error {
 	return b.sum(n.Outputs[0])
 }
 
-// mixture divides the experts of a mixture: the width of each, or their number.
+// mixture divides the experts of a mixture: their number, if the ranks can have equally many, or the width of each.
 func (b *block) mixture(n *onnx.Node, experts Experts) error {
 	b.nodes[n] = true
 	for i := range 3 {
@@ -157,10 +166,11 @@ func (b *block) mixture(n *onnx.Node, experts Experts) error {
 		}
 	}
 	divide := b.width
-	if experts == Spread {
-		divide = b.spread
-	} else if n.OpType == fused.QMoEName {
+	if n.OpType == fused.QMoEName {
 		divide = b.quantizedWidth
+	}
+	if count := n.Inputs[3].Constant().Dims[0]; experts == Spread && count%b.ranks == 0 {
+		divide = b.spread
 	}
 	if err := divide(n); err != nil {
 		return err

@@ -111,12 +111,38 @@ func (p *proofs) trial(inputs []*onnx.Value, k prove.Kind, world int) (in []*ref
 		}
 		shape = p.maskShape(v, shape, world)
 		x, err := prove.MakeInput(k, i, p.facts.DataType(v), shape)
+		if most := indexed(v); err == nil && most > 0 { // ids of all ranks
+			ids := make([]int64, x.Len())
+			for i := range ids {
+				ids[i] = (int64(i)*7 + int64(i)/3) % most
+			}
+			x = reference.NewInts(x.DataType, x.Shape, ids)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", v.Name, err)
 		}
 		in = append(in, x)
 	}
 	return in, nil
+}
+
+// indexed returns the number of rows or experts that an input of ids chooses from, 0 for another input.
+func indexed(v *onnx.Value) int64 {
+	for _, u := range v.Uses() {
+		n, table := u.Node, (*onnx.Value)(nil)
+		switch {
+		case n.Is("Gather") && u.Index == 1 && n.AttrInt("axis", 0) == 0:
+			table = n.Inputs[0]
+		case n.Domain == fused.Domain && (n.OpType == fused.MoEName || n.OpType == fused.QMoEName) && u.Index == fused.MoEIDs:
+			table = n.Inputs[fused.MoEGateUp]
+		default:
+			continue
+		}
+		if t := table.Constant(); t != nil {
+			return t.Dims[0]
+		}
+	}
+	return 0
 }
 
 // maskShape makes a mask of keys as long as the keys that attention has: the names of sizes alone do not say that.
