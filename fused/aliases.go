@@ -76,6 +76,7 @@ const (
 // The functions of package op, and of the packages of ops.
 var (
 	ErrNoLibrary   = op.ErrNoLibrary
+	ErrNoBody      = op.ErrNoBody
 	Devices        = op.Devices
 	FindLibrary    = op.FindLibrary
 	Holds          = op.Holds

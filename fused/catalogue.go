@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused/attention"
+	"github.com/mojo-patch/mojo-patch/fused/collective"
 	"github.com/mojo-patch/mojo-patch/fused/gelu"
 	"github.com/mojo-patch/mojo-patch/fused/glu"
 	"github.com/mojo-patch/mojo-patch/fused/layernorm"
@@ -35,6 +36,7 @@ var folders = []Folder{
 	{"linearattention", linearattention.Ops},
 	{"linear", linear.Ops},
 	{"qmoe", qmoe.Ops},
+	{"collective", collective.Ops},
 }
 
 var ops = func() (list []*Op) {

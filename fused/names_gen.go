@@ -4,6 +4,7 @@ package fused
 
 import (
 	"github.com/mojo-patch/mojo-patch/fused/attention"
+	"github.com/mojo-patch/mojo-patch/fused/collective"
 	"github.com/mojo-patch/mojo-patch/fused/gelu"
 	"github.com/mojo-patch/mojo-patch/fused/glu"
 	"github.com/mojo-patch/mojo-patch/fused/layernorm"
@@ -18,26 +19,31 @@ import (
 
 // The names of the ops.
 const (
-	RMSNormName         = rmsnorm.RMSNormName
-	AddRMSNormName      = rmsnorm.AddRMSNormName
-	GatedRMSNormName    = rmsnorm.GatedRMSNormName
-	NormQuantizeName    = rmsnorm.NormQuantizeName
-	GLUName             = glu.GLUName
-	RotaryEmbeddingName = rotary.RotaryEmbeddingName
-	NormRotaryName      = rotary.NormRotaryName
-	TopKRouterName      = router.TopKRouterName
-	MoEName             = moe.MoEName
-	AttentionName       = attention.AttentionName
-	LatentAttentionName = attention.LatentAttentionName
-	PagedAttentionName  = attention.PagedAttentionName
-	AddLayerNormName    = layernorm.AddLayerNormName
-	BiasGELUName        = gelu.BiasGELUName
-	LinearAttentionName = linearattention.LinearAttentionName
-	CausalConvName      = linearattention.CausalConvName
-	LinearName          = linear.LinearName
-	HalfLinearName      = linear.HalfLinearName
-	EmbeddingName       = linear.EmbeddingName
-	QMoEName            = qmoe.QMoEName
+	RMSNormName             = rmsnorm.RMSNormName
+	AddRMSNormName          = rmsnorm.AddRMSNormName
+	GatedRMSNormName        = rmsnorm.GatedRMSNormName
+	NormQuantizeName        = rmsnorm.NormQuantizeName
+	GLUName                 = glu.GLUName
+	RotaryEmbeddingName     = rotary.RotaryEmbeddingName
+	NormRotaryName          = rotary.NormRotaryName
+	TopKRouterName          = router.TopKRouterName
+	MoEName                 = moe.MoEName
+	AttentionName           = attention.AttentionName
+	LatentAttentionName     = attention.LatentAttentionName
+	PagedAttentionName      = attention.PagedAttentionName
+	AddLayerNormName        = layernorm.AddLayerNormName
+	BiasGELUName            = gelu.BiasGELUName
+	LinearAttentionName     = linearattention.LinearAttentionName
+	CausalConvName          = linearattention.CausalConvName
+	LinearName              = linear.LinearName
+	HalfLinearName          = linear.HalfLinearName
+	EmbeddingName           = linear.EmbeddingName
+	QMoEName                = qmoe.QMoEName
+	AllReduceName           = collective.AllReduceName
+	AllGatherName           = collective.AllGatherName
+	ReduceScatterName       = collective.ReduceScatterName
+	AllToAllName            = collective.AllToAllName
+	AllReduceAddRMSNormName = collective.AllReduceAddRMSNormName
 )
 
 // The names of the attributes, for code that handles single attributes. Read reads all of them as a struct.
@@ -79,8 +85,11 @@ const (
 	AttrOrder          = "order"
 	AttrOutputLayout   = "output_layout"
 	AttrPacking        = "packing"
+	AttrPlan           = "plan"
 	AttrQHeads         = "q_heads"
 	AttrQLayout        = "q_layout"
+	AttrRank           = "rank"
+	AttrRanks          = "ranks"
 	AttrRenormalize    = "renormalize"
 	AttrRotaryDim      = "rotary_dim"
 	AttrRotatedSide    = "rotated_side"
@@ -100,26 +109,31 @@ const (
 
 // The attributes of the ops.
 type (
-	RMSNorm         = rmsnorm.RMSNorm
-	AddRMSNorm      = rmsnorm.AddRMSNorm
-	GatedRMSNorm    = rmsnorm.GatedRMSNorm
-	NormQuantize    = rmsnorm.NormQuantize
-	GLU             = glu.GLU
-	RotaryEmbedding = rotary.RotaryEmbedding
-	NormRotary      = rotary.NormRotary
-	TopKRouter      = router.TopKRouter
-	MoE             = moe.MoE
-	Attention       = attention.Attention
-	LatentAttention = attention.LatentAttention
-	PagedAttention  = attention.PagedAttention
-	AddLayerNorm    = layernorm.AddLayerNorm
-	BiasGELU        = gelu.BiasGELU
-	LinearAttention = linearattention.LinearAttention
-	CausalConv      = linearattention.CausalConv
-	Linear          = linear.Linear
-	HalfLinear      = linear.HalfLinear
-	Embedding       = linear.Embedding
-	QMoE            = qmoe.QMoE
+	RMSNorm             = rmsnorm.RMSNorm
+	AddRMSNorm          = rmsnorm.AddRMSNorm
+	GatedRMSNorm        = rmsnorm.GatedRMSNorm
+	NormQuantize        = rmsnorm.NormQuantize
+	GLU                 = glu.GLU
+	RotaryEmbedding     = rotary.RotaryEmbedding
+	NormRotary          = rotary.NormRotary
+	TopKRouter          = router.TopKRouter
+	MoE                 = moe.MoE
+	Attention           = attention.Attention
+	LatentAttention     = attention.LatentAttention
+	PagedAttention      = attention.PagedAttention
+	AddLayerNorm        = layernorm.AddLayerNorm
+	BiasGELU            = gelu.BiasGELU
+	LinearAttention     = linearattention.LinearAttention
+	CausalConv          = linearattention.CausalConv
+	Linear              = linear.Linear
+	HalfLinear          = linear.HalfLinear
+	Embedding           = linear.Embedding
+	QMoE                = qmoe.QMoE
+	AllReduce           = collective.AllReduce
+	AllGather           = collective.AllGather
+	ReduceScatter       = collective.ReduceScatter
+	AllToAll            = collective.AllToAll
+	AllReduceAddRMSNorm = collective.AllReduceAddRMSNorm
 )
 
 // The inputs of RMSNorm, in order.
@@ -304,4 +318,31 @@ const (
 	QMoEDownSuperMinus   = qmoe.QMoEDownSuperMinus
 	QMoEGateUpBias       = qmoe.QMoEGateUpBias
 	QMoEDownBias         = qmoe.QMoEDownBias
+)
+
+// The inputs of AllReduce, in order.
+const (
+	AllReduceX = collective.AllReduceX
+)
+
+// The inputs of AllGather, in order.
+const (
+	AllGatherX = collective.AllGatherX
+)
+
+// The inputs of ReduceScatter, in order.
+const (
+	ReduceScatterX = collective.ReduceScatterX
+)
+
+// The inputs of AllToAll, in order.
+const (
+	AllToAllX = collective.AllToAllX
+)
+
+// The inputs of AllReduceAddRMSNorm, in order.
+const (
+	AllReduceAddRMSNormX        = collective.AllReduceAddRMSNormX
+	AllReduceAddRMSNormResidual = collective.AllReduceAddRMSNormResidual
+	AllReduceAddRMSNormScale    = collective.AllReduceAddRMSNormScale
 )

@@ -60,6 +60,10 @@ func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (
 	}
 	def, ok := table[opKey(n.Domain, n.OpType)]
 	if !ok {
+		if ranks := n.Attr("ranks"); n.Domain == "mojo" && ranks != nil && ranks.Int > 1 {
+			return nil, fmt.Errorf("%s: %w: it combines the values of %d ranks, and this process has one rank's",
+				describe(n), ErrUnsupported, ranks.Int)
+		}
 		return nil, fmt.Errorf("%s: %w, and the model has no function of that name", describe(n), ErrUnsupported)
 	}
 	c := &call{e: e, n: n, in: in, scope: sc, frame: fr}

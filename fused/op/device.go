@@ -6,8 +6,8 @@ type Family struct {
 	Name string
 	// Summary describes in a few words what the kernels fuse.
 	Summary string
-	// Stored reports that the ops keep weights in their stored format. Such ops are written when weights are put into
-	// a graph, and are not found in a model.
+	// Stored reports that no pattern finds the ops. They are written when weights are put into a graph in their stored
+	// format, or when a model is sharded.
 	Stored bool
 }
 

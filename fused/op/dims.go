@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 // sizes holds the sizes of symbols and the dimensions of spreads that a site's inputs determine, -1 if unknown.
@@ -89,7 +91,9 @@ func (z *sizes) choose(text Shape) []string {
 		if z.site.Has(z.op.input(name)) {
 			at = 1
 		}
-	} else if i := z.op.place(selector); i >= 0 {
+	} else if i := z.op.place(selector); i >= 0 && z.op.Attributes[i].Type == onnx.AttrInt {
+		at = int(-1 - z.site.Attr(selector).Int)
+	} else if i >= 0 {
 		at = slices.Index(z.op.Attributes[i].Values, z.site.Attr(selector).String)
 	}
 	if at >= 0 && at < len(list) {

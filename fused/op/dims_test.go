@@ -32,6 +32,7 @@ func ShapesAreWellFormed(t *testing.T, o *Op) {
 		switch i := o.place(selector); {
 		case selector == "":
 		case i >= 0 && len(o.Attributes[i].Values) == len(list):
+		case i >= 0 && o.Attributes[i].Type == onnx.AttrInt && -int(o.Attributes[i].Bounds.Least) == len(list):
 		case given && o.input(input) >= 0 && len(list) == 2:
 		default:
 			t.Errorf("%s: %q selects among %d", o.Name, selector, len(list))

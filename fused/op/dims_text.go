@@ -16,7 +16,7 @@ import (
 //	~H ~A...       1 or H; dimensions that broadcast to A. Leading ones may be missing
 //	>=L            at least L
 //	?              an unknown size
-//	a: X | Y       X if the attribute a has the first of its values, Y if the second
+//	a: X | Y       X if the attribute a has the first of its values, Y if the second; for an int, X if -1, Y if -2
 //	a?: X | Y      X if the input a is left out, Y if it is given
 //	X | Y          either
 //

@@ -2,6 +2,7 @@
 package op
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,7 +38,8 @@ type Param struct {
 type AttributeSpec struct {
 	Name string
 	Type onnx.AttributeType
-	// Values lists the allowed strings; numbers have Bounds instead. The rules of the op may limit both further.
+	// Values lists the allowed strings, or is empty for any string; numbers have Bounds instead. The rules of the op
+	// may limit both further.
 	Values []string
 	Bounds Bounds
 	// Grid lists the values, of type int, float64 or string, that kernels are tested with; nil means all of Values.
@@ -107,6 +109,9 @@ type Op struct {
 	Differ func(Site) float64
 	// Unrounded builds the outputs of Steps. It is nil for an op that does not round to 8 bits.
 	Unrounded func(*Body, Site) (v, scale *onnx.Value)
+	// NoBody reports whether nodes at a site have no definition, because one process cannot compute them. It may be
+	// nil.
+	NoBody func(Site) bool
 	// Body builds the outputs of the definition.
 	Body func(*Body, Site) []*onnx.Value
 }
@@ -138,6 +143,9 @@ type Site struct {
 	// Opset is the version of the standard's domain that the model imports.
 	Opset int64
 }
+
+// ErrNoBody is the error of Function for a site whose nodes have no definition. Use errors.Is.
+var ErrNoBody = errors.New("has no body with more than one rank: only the kernels can run it")
 
 // Supports returns nil if the op's kernels take the types, shapes and attributes of the site. Otherwise the site must
 // not be rewritten: if a kernel library is registered, its op shadows the function body even for types that the kernel
@@ -177,7 +185,7 @@ func (o *Op) supports(s Site) error {
 
 // Function builds the definition for the site: a model-local function that imports the site's opset. Sites with the
 // same Overload and opset get equal functions. Function returns an error if the opset is older than MinOpset or the op
-// does not support the site.
+// does not support the site, and ErrNoBody if the op supports the site, but nodes there have no definition.
 func (o *Op) Function(s Site) (*onnx.Function, error) {
 	if s.Opset < MinOpset {
 		return nil, fmt.Errorf("mojo.%s needs opset %d or newer, but the model imports %d; convert it first "+
@@ -185,6 +193,9 @@ func (o *Op) Function(s Site) (*onnx.Function, error) {
 	}
 	if err := o.Supports(s); err != nil {
 		return nil, err
+	}
+	if o.NoBody != nil && o.NoBody(s) {
+		return nil, fmt.Errorf("mojo.%s %w", o.Name, ErrNoBody)
 	}
 	f, b := o.function(s, o.Overload(s))
 	f.DocString = o.Summary + "\n" + strings.Join(o.Formula, "\n")

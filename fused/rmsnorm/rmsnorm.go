@@ -10,7 +10,7 @@ import (
 )
 
 // Ops lists the ops of the package in the order of the documentation.
-var Ops = []*op.Op{Op, addRMSNorm, gatedRMSNorm, normQuantize}
+var Ops = []*op.Op{Op, AddOp, gatedRMSNorm, normQuantize}
 
 var normAttributes = append([]op.AttributeSpec{
 	{Name: "axis", Type: onnx.AttrInt,
@@ -81,8 +81,8 @@ var Op = &op.Op{
 	},
 }
 
-// addRMSNorm is a residual addition and the RMSNorm of the sum.
-var addRMSNorm = &op.Op{
+// AddOp is a residual addition and the RMSNorm of the sum.
+var AddOp = &op.Op{
 	Name:    "AddRMSNorm",
 	Summary: "Residual addition followed by root-mean-square layer normalization; the sum is an output too.",
 	Family:  normFamily,

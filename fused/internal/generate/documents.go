@@ -49,7 +49,11 @@ func cases(o *fused.Op, selector string, list []string, write func(string) strin
 			texts = append(texts, text)
 		}
 		for _, a := range o.Attributes {
-			if a.Name == selector {
+			switch {
+			case a.Name != selector:
+			case a.Type == onnx.AttrInt:
+				with[text] = append(with[text], fmt.Sprint(-1-i))
+			default:
 				with[text] = append(with[text], a.Values[i])
 			}
 		}

@@ -142,6 +142,9 @@ func isBool(a fused.AttributeSpec) bool {
 	return isFlag(a) || a.Type == onnx.AttrString && a.Field != ""
 }
 
+// isText reports whether an attribute is any string.
+func isText(a fused.AttributeSpec) bool { return a.Type == onnx.AttrString && len(a.Values) == 0 }
+
 // cMembers lists the fields of an op's C++ struct.
 func cMembers(o *fused.Op) []member {
 	var list []member
@@ -161,6 +164,8 @@ func cMembers(o *fused.Op) []member {
 			if a.Field != "" {
 				m.Doc = []string{a.Name + " is " + a.Values[1]}
 			}
+		case isText(a):
+			m.Type, m.Name = "Text", a.Name
 		case a.Type == onnx.AttrString:
 			m.Type, m.Name = enumerationOf(a), a.Name+"{}"
 		}

@@ -116,7 +116,7 @@ func enumerations() ([]enumeration, error) {
 	var list []enumeration
 	for _, o := range fused.Ops() {
 		for _, a := range o.Attributes {
-			if a.Type != onnx.AttrString || isBool(a) {
+			if a.Type != onnx.AttrString || isBool(a) || isText(a) {
 				continue
 			}
 			i := slices.IndexFunc(list, func(e enumeration) bool { return e.Name == enumerationOf(a) })

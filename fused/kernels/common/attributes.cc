@@ -21,9 +21,9 @@ struct NodeName {
 
 // Value is one attribute of a node.
 struct Value {
-  int64_t whole = 0;   // an int, or the index of a string among its values
-  float number = 0;    // a float
-  char text[64] = "";  // a string
+  int64_t whole = 0;  // an int, or the index of a string among its values
+  float number = 0;   // a float
+  Text text;          // a string
 };
 
 // Unreadable replaces onnxruntime's status for an attribute that is missing or of another type by one that names the
@@ -48,11 +48,13 @@ const char* TypeName(ONNXTensorElementDataType type) {
 
 // Bad is BadAttribute for the value of an attribute of any type.
 OrtStatus* Bad(const KernelInit& init, const AttributeDef& def, const Value& v, const char* expected) {
-  char quoted[80];
+  char quoted[160];
   switch (def.type) {
     case AttributeType::kInt: return BadAttribute(init, def.name, v.whole, expected);
     case AttributeType::kFloat: return BadAttribute(init, def.name, v.number, expected);
-    default: snprintf(quoted, sizeof(quoted), "\"%s\"", v.text); return BadAttribute(init, def.name, quoted, expected);
+    default:
+      snprintf(quoted, sizeof(quoted), "\"%s\"", v.text.text);
+      return BadAttribute(init, def.name, quoted, expected);
   }
 }
 
@@ -70,7 +72,7 @@ bool Within(const Bounds& bounds, const AttributeDef& def, const Value& v) {
 OrtStatus* FindChoice(const KernelInit& init, const AttributeDef& def, Value* v) {
   char expected[160] = "";
   for (size_t i = 0; i < def.value_count; ++i) {
-    if (strcmp(v->text, def.values[i]) == 0) {
+    if (strcmp(v->text.text, def.values[i]) == 0) {
       v->whole = static_cast<int64_t>(i);
       return nullptr;
     }
@@ -83,7 +85,7 @@ OrtStatus* FindChoice(const KernelInit& init, const AttributeDef& def, Value* v)
 
 OrtStatus* ReadValue(const KernelInit& init, const AttributeDef& def, Value* v) {
   const OrtApi& ort = *init.api.ort;
-  size_t size = sizeof(v->text);
+  size_t size = sizeof(v->text.text);
   switch (def.type) {
     case AttributeType::kInt:
       if (OrtStatus* s = ort.KernelInfoGetAttribute_int64(init.info, def.name, &v->whole)) {
@@ -96,10 +98,10 @@ OrtStatus* ReadValue(const KernelInit& init, const AttributeDef& def, Value* v) 
       }
       break;
     default:
-      if (OrtStatus* s = ort.KernelInfoGetAttribute_string(init.info, def.name, v->text, &size)) {
+      if (OrtStatus* s = ort.KernelInfoGetAttribute_string(init.info, def.name, v->text.text, &size)) {
         return Unreadable(init, def.name, "string", s);
       }
-      return FindChoice(init, def, v);
+      return def.value_count == 0 ? nullptr : FindChoice(init, def, v);
   }
   return Within(def.bounds, def, *v) ? nullptr : Bad(init, def, *v, def.bounds.expected);
 }
@@ -115,6 +117,8 @@ void Store(const AttributeDef& def, const Value& v, void* out) {
     memcpy(to, &v.whole, sizeof(v.whole));
   } else if (def.type == AttributeType::kFloat) {
     memcpy(to, &v.number, sizeof(v.number));
+  } else if (def.value_count == 0) {
+    memcpy(to, &v.text, sizeof(v.text));
   } else {
     memcpy(to, &place, sizeof(place));
   }
@@ -133,7 +137,7 @@ OrtStatus* CheckRule(const KernelInit& init, const AttributeRule& rule, const Va
   if (rule.with < 0) return Bad(init, def, v, rule.bounds.expected);
   char expected[256];
   snprintf(expected, sizeof(expected), "%s with %s \"%s\"", rule.bounds.expected, defs[rule.with].name,
-           values[rule.with].text);
+           values[rule.with].text.text);
   return Bad(init, def, v, expected);
 }
 

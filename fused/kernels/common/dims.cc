@@ -117,6 +117,7 @@ int CallBase::Choice(int selector) const {
   if (selector == -1) return -1;
   if (selector < -1) return data[-2 - selector] != nullptr ? 1 : 0;
   const AttributeDef& a = def_.attributes[selector];
+  if (a.type == AttributeType::kInt && !a.is_bool) return static_cast<int>(-1 - Field<int64_t>(attributes_, a));
   return a.is_bool ? Field<bool>(attributes_, a) : Field<int>(attributes_, a);
 }
 

@@ -66,7 +66,7 @@ constexpr size_t kMaxValues = 8;
 struct AttributeDef {
   const char* name;
   AttributeType type;
-  const char* values[kMaxValues];  // allowed strings
+  const char* values[kMaxValues];  // allowed strings; without any, every string is
   size_t value_count;
   bool is_bool;   // in the op's struct: whether an int is 1, or a string the second of two values
   size_t offset;  // in the op's struct

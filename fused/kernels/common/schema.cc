@@ -1308,4 +1308,257 @@ const OpDef kQMoE = {
   kQMoERelations, 2,
 };
 
+#define TYPES(T) {T}, {T}
+static constexpr TypeCombo kAllReduceTypes[] = {
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
+};
+#undef TYPES
+
+static constexpr AttributeDef kAllReduceAttributes[] = {
+  {"rank", Type::kInt, {}, 0, false, offsetof(AllReduceAttributes, rank), {0, 1023, 1, {}, 0, "from 0 to 1023"}},
+  {"ranks", Type::kInt, {}, 0, false, offsetof(AllReduceAttributes, ranks), {1, 1024, 1, {}, 0, "from 1 to 1024"}},
+  {"plan", Type::kString, {}, 0, false, offsetof(AllReduceAttributes, plan), {}},
+};
+
+static constexpr SizeDef kAllReduceSizeDefs[] = {
+  {"#A", 'p', 1}, {"rank", 'a', 0}, {"1", 'n', 1}, {"rank+1", '+', 0, 1, 2}, {"ranks", 'a', 0, 1}
+};
+
+static constexpr DimDef kAllReduceDims[] = {
+  {0, true},
+};
+
+static constexpr ShapeDef kAllReduceShapes[] = {
+  {-1, 1, {{kAllReduceDims + 0, 1, 0}}},
+  {-1, 1, {{kAllReduceDims + 0, 1, 0}}},
+};
+
+static constexpr RelationDef kAllReduceRelations[] = {
+  {'<', 3, 4, -1, 0, false, "rank+1 <= ranks", "a rank that is less than ranks"},
+};
+
+const OpDef kAllReduce = {
+  "AllReduce",
+  {"X"}, 1, 1,
+  {"Y"}, 1, 1,
+  kAllReduceTypes, 3,
+  kAllReduceAttributes, 3,
+  nullptr, 0,
+  sizeof(AllReduceAttributes),
+  kAllReduceSizeDefs, 1,
+  kAllReduceShapes, kAllReduceShapes + 1,
+  kAllReduceRelations, 1,
+};
+
+#define TYPES(T) {T}, {T}
+static constexpr TypeCombo kAllGatherTypes[] = {
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
+};
+#undef TYPES
+
+static constexpr AttributeDef kAllGatherAttributes[] = {
+  {"axis", Type::kInt, {}, 0, false, offsetof(AllGatherAttributes, axis), {-4, -1, 1, {}, 0, "from -4 to -1 (negative; -1 is the last axis)"}},
+  {"rank", Type::kInt, {}, 0, false, offsetof(AllGatherAttributes, rank), {0, 1023, 1, {}, 0, "from 0 to 1023"}},
+  {"ranks", Type::kInt, {}, 0, false, offsetof(AllGatherAttributes, ranks), {1, 1024, 1, {}, 0, "from 1 to 1024"}},
+  {"plan", Type::kString, {}, 0, false, offsetof(AllGatherAttributes, plan), {}},
+};
+
+static constexpr SizeDef kAllGatherSizeDefs[] = {
+  {"#A", 'p', 1}, {"D", 's', 1}, {"E", 's', 1}, {"F", 's', 1}, {"G", 's', 1}, {"ranks", 'a', 0, 2}, {"D*ranks", '*', 0, 1, 5}, {"rank", 'a', 0, 1}, {"1", 'n', 1}, {"rank+1", '+', 0, 7, 8}
+};
+
+static constexpr DimDef kAllGatherDims[] = {
+  {0, true}, {1},
+  {0, true}, {1}, {2},
+  {0, true}, {1}, {2}, {3},
+  {0, true}, {1}, {2}, {3}, {4},
+  {0, true}, {6},
+  {0, true}, {6}, {2},
+  {0, true}, {6}, {2}, {3},
+  {0, true}, {6}, {2}, {3}, {4},
+};
+
+static constexpr ShapeDef kAllGatherShapes[] = {
+  {0, 4, {{kAllGatherDims + 0, 2, 0}, {kAllGatherDims + 2, 3, 0}, {kAllGatherDims + 5, 4, 0}, {kAllGatherDims + 9, 5, 0}}},
+  {0, 4, {{kAllGatherDims + 14, 2, 0}, {kAllGatherDims + 16, 3, 0}, {kAllGatherDims + 19, 4, 0}, {kAllGatherDims + 23, 5, 0}}},
+};
+
+static constexpr RelationDef kAllGatherRelations[] = {
+  {'<', 9, 5, -1, 0, false, "rank+1 <= ranks", "a rank that is less than ranks"},
+};
+
+const OpDef kAllGather = {
+  "AllGather",
+  {"X"}, 1, 1,
+  {"Y"}, 1, 1,
+  kAllGatherTypes, 3,
+  kAllGatherAttributes, 4,
+  nullptr, 0,
+  sizeof(AllGatherAttributes),
+  kAllGatherSizeDefs, 5,
+  kAllGatherShapes, kAllGatherShapes + 1,
+  kAllGatherRelations, 1,
+};
+
+#define TYPES(T) {T}, {T}
+static constexpr TypeCombo kReduceScatterTypes[] = {
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
+};
+#undef TYPES
+
+static constexpr AttributeDef kReduceScatterAttributes[] = {
+  {"axis", Type::kInt, {}, 0, false, offsetof(ReduceScatterAttributes, axis), {-4, -1, 1, {}, 0, "from -4 to -1 (negative; -1 is the last axis)"}},
+  {"rank", Type::kInt, {}, 0, false, offsetof(ReduceScatterAttributes, rank), {0, 1023, 1, {}, 0, "from 0 to 1023"}},
+  {"ranks", Type::kInt, {}, 0, false, offsetof(ReduceScatterAttributes, ranks), {1, 1024, 1, {}, 0, "from 1 to 1024"}},
+  {"plan", Type::kString, {}, 0, false, offsetof(ReduceScatterAttributes, plan), {}},
+};
+
+static constexpr SizeDef kReduceScatterSizeDefs[] = {
+  {"#A", 'p', 1}, {"D", 's', 1}, {"E", 's', 1}, {"F", 's', 1}, {"G", 's', 1}, {"ranks", 'a', 0, 2}, {"D/ranks", '/', 0, 1, 5}, {"rank", 'a', 0, 1}, {"1", 'n', 1}, {"rank+1", '+', 0, 7, 8}
+};
+
+static constexpr DimDef kReduceScatterDims[] = {
+  {0, true}, {1},
+  {0, true}, {1}, {2},
+  {0, true}, {1}, {2}, {3},
+  {0, true}, {1}, {2}, {3}, {4},
+  {0, true}, {6},
+  {0, true}, {6}, {2},
+  {0, true}, {6}, {2}, {3},
+  {0, true}, {6}, {2}, {3}, {4},
+};
+
+static constexpr ShapeDef kReduceScatterShapes[] = {
+  {0, 4, {{kReduceScatterDims + 0, 2, 0}, {kReduceScatterDims + 2, 3, 0}, {kReduceScatterDims + 5, 4, 0}, {kReduceScatterDims + 9, 5, 0}}},
+  {0, 4, {{kReduceScatterDims + 14, 2, 0}, {kReduceScatterDims + 16, 3, 0}, {kReduceScatterDims + 19, 4, 0}, {kReduceScatterDims + 23, 5, 0}}},
+};
+
+static constexpr RelationDef kReduceScatterRelations[] = {
+  {'d', 5, 1, -1, 0, false, "ranks divides D", "a dimension at axis that the ranks divide"},
+  {'<', 9, 5, -1, 0, false, "rank+1 <= ranks", "a rank that is less than ranks"},
+};
+
+const OpDef kReduceScatter = {
+  "ReduceScatter",
+  {"X"}, 1, 1,
+  {"Y"}, 1, 1,
+  kReduceScatterTypes, 3,
+  kReduceScatterAttributes, 4,
+  nullptr, 0,
+  sizeof(ReduceScatterAttributes),
+  kReduceScatterSizeDefs, 5,
+  kReduceScatterShapes, kReduceScatterShapes + 1,
+  kReduceScatterRelations, 2,
+};
+
+#define TYPES(T) {T}, {T}
+static constexpr TypeCombo kAllToAllTypes[] = {
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
+};
+#undef TYPES
+
+static constexpr AttributeDef kAllToAllAttributes[] = {
+  {"axis", Type::kInt, {}, 0, false, offsetof(AllToAllAttributes, axis), {-4, -1, 1, {}, 0, "from -4 to -1 (negative; -1 is the last axis)"}},
+  {"rank", Type::kInt, {}, 0, false, offsetof(AllToAllAttributes, rank), {0, 1023, 1, {}, 0, "from 0 to 1023"}},
+  {"ranks", Type::kInt, {}, 0, false, offsetof(AllToAllAttributes, ranks), {1, 1024, 1, {}, 0, "from 1 to 1024"}},
+  {"plan", Type::kString, {}, 0, false, offsetof(AllToAllAttributes, plan), {}},
+};
+
+static constexpr SizeDef kAllToAllSizeDefs[] = {
+  {"#A", 'p', 1}, {"D", 's', 1}, {"E", 's', 1}, {"F", 's', 1}, {"G", 's', 1}, {"ranks", 'a', 0, 2}, {"rank", 'a', 0, 1}, {"1", 'n', 1}, {"rank+1", '+', 0, 6, 7}
+};
+
+static constexpr DimDef kAllToAllDims[] = {
+  {0, true}, {1},
+  {0, true}, {1}, {2},
+  {0, true}, {1}, {2}, {3},
+  {0, true}, {1}, {2}, {3}, {4},
+};
+
+static constexpr ShapeDef kAllToAllShapes[] = {
+  {0, 4, {{kAllToAllDims + 0, 2, 0}, {kAllToAllDims + 2, 3, 0}, {kAllToAllDims + 5, 4, 0}, {kAllToAllDims + 9, 5, 0}}},
+  {0, 4, {{kAllToAllDims + 0, 2, 0}, {kAllToAllDims + 2, 3, 0}, {kAllToAllDims + 5, 4, 0}, {kAllToAllDims + 9, 5, 0}}},
+};
+
+static constexpr RelationDef kAllToAllRelations[] = {
+  {'d', 5, 1, -1, 0, false, "ranks divides D", "a dimension at axis that the ranks divide"},
+  {'<', 8, 5, -1, 0, false, "rank+1 <= ranks", "a rank that is less than ranks"},
+};
+
+const OpDef kAllToAll = {
+  "AllToAll",
+  {"X"}, 1, 1,
+  {"Y"}, 1, 1,
+  kAllToAllTypes, 3,
+  kAllToAllAttributes, 4,
+  nullptr, 0,
+  sizeof(AllToAllAttributes),
+  kAllToAllSizeDefs, 5,
+  kAllToAllShapes, kAllToAllShapes + 1,
+  kAllToAllRelations, 2,
+};
+
+#define TYPES(T, S, N) {T, T, S}, {N, T}
+static constexpr TypeCombo kAllReduceAddRMSNormTypes[] = {
+  {TYPES(kF32, kF32, kF32)},
+  {TYPES(kF16, kF16, kF16)},
+  {TYPES(kBF16, kBF16, kBF16)},
+  {TYPES(kF16, kF32, kF16), 2, 0},
+  {TYPES(kBF16, kF32, kBF16), 2, 0},
+  {TYPES(kF32, kF16, kF16), 2, 1},
+  {TYPES(kF32, kBF16, kBF16), 2, 1},
+};
+#undef TYPES
+
+static constexpr AttributeDef kAllReduceAddRMSNormAttributes[] = {
+  {"axis", Type::kInt, {}, 0, false, offsetof(AllReduceAddRMSNormAttributes, axis), {-16, -1, 1, {}, 0, "from -16 to -1 (negative; -1 is the last axis)"}},
+  {"epsilon", Type::kFloat, {}, 0, false, offsetof(AllReduceAddRMSNormAttributes, epsilon), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"scale_after_cast", Type::kInt, {}, 0, true, offsetof(AllReduceAddRMSNormAttributes, scale_after_cast), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"rank", Type::kInt, {}, 0, false, offsetof(AllReduceAddRMSNormAttributes, rank), {0, 1023, 1, {}, 0, "from 0 to 1023"}},
+  {"ranks", Type::kInt, {}, 0, false, offsetof(AllReduceAddRMSNormAttributes, ranks), {1, 1024, 1, {}, 0, "from 1 to 1024"}},
+  {"plan", Type::kString, {}, 0, false, offsetof(AllReduceAddRMSNormAttributes, plan), {}},
+};
+
+static constexpr SizeDef kAllReduceAddRMSNormSizeDefs[] = {
+  {"#A", 'p', 3}, {"axis", 'a', 0}, {"rank", 'a', 0, 3}, {"1", 'n', 1}, {"rank+1", '+', 0, 2, 3}, {"ranks", 'a', 0, 4}
+};
+
+static constexpr DimDef kAllReduceAddRMSNormDims[] = {
+  {0, true},
+  {0, true, false, false, 1},
+};
+
+static constexpr ShapeDef kAllReduceAddRMSNormShapes[] = {
+  {-1, 1, {{kAllReduceAddRMSNormDims + 0, 1, 0}}},
+  {-1, 1, {{kAllReduceAddRMSNormDims + 0, 1, 0}}},
+  {-1, 1, {{kAllReduceAddRMSNormDims + 1, 1, 0}}},
+  {-1, 1, {{kAllReduceAddRMSNormDims + 0, 1, 0}}},
+  {-1, 1, {{kAllReduceAddRMSNormDims + 0, 1, 0}}},
+};
+
+static constexpr RelationDef kAllReduceAddRMSNormRelations[] = {
+  {'<', 4, 5, -1, 0, false, "rank+1 <= ranks", "a rank that is less than ranks"},
+};
+
+const OpDef kAllReduceAddRMSNorm = {
+  "AllReduceAddRMSNorm",
+  {"X", "residual", "scale"}, 3, 3,
+  {"Y", "sum"}, 2, 1,
+  kAllReduceAddRMSNormTypes, 7,
+  kAllReduceAddRMSNormAttributes, 6,
+  nullptr, 0,
+  sizeof(AllReduceAddRMSNormAttributes),
+  kAllReduceAddRMSNormSizeDefs, 1,
+  kAllReduceAddRMSNormShapes, kAllReduceAddRMSNormShapes + 3,
+  kAllReduceAddRMSNormRelations, 1,
+};
+
 }  // namespace mojo

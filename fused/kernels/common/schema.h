@@ -28,7 +28,12 @@
   X(Linear) \
   X(HalfLinear) \
   X(Embedding) \
-  X(QMoE)
+  X(QMoE) \
+  X(AllReduce) \
+  X(AllGather) \
+  X(ReduceScatter) \
+  X(AllToAll) \
+  X(AllReduceAddRMSNorm)
 
 #define MOJO_CUDA_OPS(X) \
   X(RMSNorm) \
@@ -162,5 +167,30 @@ using EmbeddingCall = CallOf<kEmbedding, EmbeddingAttributes, EmbeddingSizes>;
 extern const OpDef kQMoE;
 enum QMoEInput { kQMoEX, kQMoEWeights, kQMoEIds, kQMoEGateUpCodes, kQMoEGateUpScale, kQMoEDownCodes, kQMoEDownScale, kQMoEGateUpMinus, kQMoEDownMinus, kQMoEGateUpSuperScale, kQMoEDownSuperScale, kQMoEGateUpSuperMinus, kQMoEDownSuperMinus, kQMoEGateUpBias, kQMoEDownBias };
 using QMoECall = CallOf<kQMoE, QMoEAttributes, QMoESizes>;
+
+// AllReduce(X:T) -> Y:T
+extern const OpDef kAllReduce;
+enum AllReduceInput { kAllReduceX };
+using AllReduceCall = CallOf<kAllReduce, AllReduceAttributes, AllReduceSizes>;
+
+// AllGather(X:T) -> Y:T
+extern const OpDef kAllGather;
+enum AllGatherInput { kAllGatherX };
+using AllGatherCall = CallOf<kAllGather, AllGatherAttributes, AllGatherSizes>;
+
+// ReduceScatter(X:T) -> Y:T
+extern const OpDef kReduceScatter;
+enum ReduceScatterInput { kReduceScatterX };
+using ReduceScatterCall = CallOf<kReduceScatter, ReduceScatterAttributes, ReduceScatterSizes>;
+
+// AllToAll(X:T) -> Y:T
+extern const OpDef kAllToAll;
+enum AllToAllInput { kAllToAllX };
+using AllToAllCall = CallOf<kAllToAll, AllToAllAttributes, AllToAllSizes>;
+
+// AllReduceAddRMSNorm(X:T, residual:T, scale:S) -> Y:N, sum:T optional
+extern const OpDef kAllReduceAddRMSNorm;
+enum AllReduceAddRMSNormInput { kAllReduceAddRMSNormX, kAllReduceAddRMSNormResidual, kAllReduceAddRMSNormScale };
+using AllReduceAddRMSNormCall = CallOf<kAllReduceAddRMSNorm, AllReduceAddRMSNormAttributes, AllReduceAddRMSNormSizes>;
 
 }  // namespace mojo

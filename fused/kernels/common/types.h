@@ -20,6 +20,11 @@ enum class Code { kInt4, kInt8, kE2m1, kE4m3 };
 enum class Activations { kFloat, kInt16, kInt8, kFp8 };
 enum class Layout { kOutIn, kInOut };
 
+// Text is a string attribute that may have any value.
+struct Text {
+  char text[128] = "";
+};
+
 // The attributes of each op, as ReadAttributes (attributes.h) reads them.
 struct RMSNormAttributes {
   int64_t axis = 0;
@@ -122,6 +127,32 @@ struct EmbeddingAttributes {
   int64_t block = 0;
   int64_t n = 0;
   int64_t k = 0;
+};
+
+struct AllReduceAttributes {
+  int64_t rank = 0;
+  int64_t ranks = 0;
+  Text plan;
+};
+
+struct AllGatherAttributes {
+  int64_t axis = 0;
+  int64_t rank = 0;
+  int64_t ranks = 0;
+  Text plan;
+};
+
+using ReduceScatterAttributes = AllGatherAttributes;
+
+using AllToAllAttributes = AllGatherAttributes;
+
+struct AllReduceAddRMSNormAttributes {
+  int64_t axis = 0;
+  float epsilon = 0;
+  bool scale_after_cast = false;
+  int64_t rank = 0;
+  int64_t ranks = 0;
+  Text plan;
 };
 
 struct NormRotaryAttributes {
@@ -240,6 +271,26 @@ struct EmbeddingSizes {
 
 struct QMoESizes {
   size_t A, T, K, U, E, H, N, P, Q;
+};
+
+struct AllReduceSizes {
+  size_t A;
+};
+
+struct AllGatherSizes {
+  size_t A, D, E, F, G;
+};
+
+struct ReduceScatterSizes {
+  size_t A, D, E, F, G;
+};
+
+struct AllToAllSizes {
+  size_t A, D, E, F, G;
+};
+
+struct AllReduceAddRMSNormSizes {
+  size_t A;
 };
 
 }  // namespace mojo

@@ -192,9 +192,9 @@ void ChangeAttribute(Random* r, Call* c) {
     case mojo::AttributeType::kInt: a.ints[def.name] = AnyDim(r, a.ints[def.name]); return;
     case mojo::AttributeType::kFloat: a.floats[def.name] = AnyFloat(r); return;
     default:
-      a.strings[def.name] = r->OneIn(8)   ? std::string(r->Below(200), 'x')
-                            : r->OneIn(8) ? std::string()
-                                          : def.values[r->Below(def.value_count)];
+      a.strings[def.name] = r->OneIn(8)                           ? std::string(r->Below(200), 'x')
+                            : r->OneIn(8) || def.value_count == 0 ? std::string()
+                                                                  : def.values[r->Below(def.value_count)];
   }
 }
 
