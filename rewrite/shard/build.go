@@ -218,16 +218,17 @@ func (w *builder) output(b *block, v *onnx.Value) {
 	}
 	local := w.local(value, v.Name+"_part")
 	w.TakeOutput(value.Producer, value.Output, local)
-	attrs := []*onnx.Attribute{onnx.IntAttr("rank", w.rank), onnx.IntAttr("ranks", w.ranks),
-		onnx.StringAttr("plan", w.digest)}
-	op := "AllReduce"
+	if !held && w.reduceInNorm(v, value, local) {
+		return
+	}
+	var op fused.Typed = fused.AllReduce{Rank: w.rank, Ranks: w.ranks, Plan: w.digest}
 	if held {
 		w.narrow(local, l)
-		op = "AllGather"
-		attrs = append(attrs, onnx.IntAttr("axis", int64(l.Axis)))
+		r, _ := b.rank(v) // known, because the axis is
+		op = fused.AllGather{Rank: w.rank, Ranks: w.ranks, Plan: w.digest, Axis: int64(l.Axis - r)}
 	}
-	n := w.add(op, value, local)
-	w.SetAttr(n, attrs...)
+	n := w.add(op.OpType(), value, local)
+	w.SetAttr(n, op.Attributes()...)
 	w.SetDomain(n, fused.Domain, "")
 	if !held {
 		return
@@ -237,6 +238,27 @@ func (w *builder) output(b *block, v *onnx.Value) {
 			w.SetInput(w.node(u.Node), u.Index, local)
 		}
 	}
+}
+
+// reduceInNorm makes the addition and norm that alone read a sum reduce it, too.
+func (w *builder) reduceInNorm(v, value, local *onnx.Value) bool {
+	uses := value.Uses()
+	if len(uses) != 1 || v.IsOutput() || !reducesInNorm(uses[0]) {
+		return false
+	}
+	n, i := uses[0].Node, uses[0].Index
+	w.SetInput(n, 1, n.Inputs[1-i])
+	w.SetInput(n, 0, local)
+	w.Become(n, fused.AllReduceAddRMSNormName, append(slices.Clone(n.Attributes),
+		fused.AllReduce{Rank: w.rank, Ranks: w.ranks, Plan: w.digest}.Attributes()...)...)
+	w.SetDomain(n, fused.Domain, "")
+	return true
+}
+
+// reducesInNorm reports whether a reader of a sum can reduce it itself.
+func reducesInNorm(u onnx.Use) bool {
+	n := u.Node
+	return n.Domain == fused.Domain && n.OpType == fused.AddRMSNormName && u.Index <= 1 && n.Graph.Parent == nil
 }
 
 func (b *block) isGathered(v *onnx.Value) bool {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -224,11 +225,15 @@ func (p *Plan) describe(b *block, proof string) Block {
 			l, held := b.held[v]
 			switch {
 			case b.sums[v]:
-				r.Collectives = append(r.Collectives, Collective{"AllReduce", v.Name, p.perToken(v)})
+				op := fused.AllReduceName
+				if u := v.Uses(); len(u) == 1 && !v.IsOutput() && reducesInNorm(u[0]) {
+					op = fused.AllReduceAddRMSNormName
+				}
+				r.Collectives = append(r.Collectives, Collective{op, v.Name, p.perToken(v)})
 			case held && b.isPresent(v):
 				p.Outputs = append(p.Outputs, Port{v.Name, l})
 			case held && (v.IsOutput() || b.isGathered(v)):
-				r.Collectives = append(r.Collectives, Collective{"AllGather", v.Name, p.perToken(v)})
+				r.Collectives = append(r.Collectives, Collective{fused.AllGatherName, v.Name, p.perToken(v)})
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
@@ -63,9 +64,12 @@ func (m *meeting) leave(rank int, err error) {
 	m.changed.Broadcast()
 }
 
+// collectives are the ops that plans use.
+var collectives = []string{fused.AllReduceName, fused.AllGatherName, fused.AllReduceAddRMSNormName}
+
 // operation computes a collective operation when all ranks have arrived at it. It returns nil for another node.
 func (m *meeting) operation(rank int, n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
-	if n.Domain != fused.Domain || n.OpType != "AllReduce" && n.OpType != "AllGather" {
+	if n.Domain != fused.Domain || !slices.Contains(collectives, n.OpType) {
 		return nil, nil
 	}
 	x, err := s.Value(n.Inputs[0])
@@ -89,12 +93,37 @@ func (m *meeting) operation(rank int, n *onnx.Node, s *reference.Scope) ([]*refe
 		}
 		m.changed.Wait()
 	}
-	if n.OpType == "AllGather" {
-		y, err := joined(m.arrived[key], Layout{Axis: int(n.AttrInt(fused.AttrAxis, 0))})
+	if n.OpType == fused.AllGatherName {
+		y, err := joined(m.arrived[key], Layout{Axis: len(x.Shape) + int(n.AttrInt(fused.AttrAxis, 0))})
 		return []*reference.Tensor{y}, err
 	}
 	y, err := m.sum(m.arrived[key])
-	return []*reference.Tensor{y}, err
+	if err != nil || n.OpType == fused.AllReduceName {
+		return []*reference.Tensor{y}, err
+	}
+	return m.norm(n, s, y)
+}
+
+// norm adds and normalizes a sum as AddRMSNorm is defined.
+func (m *meeting) norm(n *onnx.Node, s *reference.Scope, sum *reference.Tensor) ([]*reference.Tensor, error) {
+	in := []*reference.Tensor{sum, nil, nil}
+	site := fused.Site{Attributes: fused.Read[fused.AddRMSNorm](n.Attributes).Attributes(), Opset: fused.MinOpset}
+	for i := range in {
+		if i > 0 {
+			var err error
+			if in[i], err = s.Value(n.Inputs[i]); err != nil {
+				return nil, err
+			}
+		}
+		site.Types, site.Dims = append(site.Types, in[i].DataType), append(site.Dims, in[i].Dims())
+	}
+	definition, err := fused.Lookup(fused.AddRMSNormName).Function(site)
+	if err != nil {
+		return nil, err
+	}
+	add := onnx.New(edit.MinIRVersion, site.Opset).Graph.NewNode(fused.AddRMSNormName, nil, site.Attributes...)
+	add.Domain, add.Overload, add.Outputs = fused.Domain, definition.Overload, make([]*onnx.Value, len(n.Outputs))
+	return reference.NewForOpset(site.Opset, []*onnx.Function{definition}, reference.Options{Exact: m.exact}).Op(add, in)
 }
 
 // sum adds in the order of ranks: in float32, rounded once, unless the evaluation is exact.
