@@ -2,11 +2,19 @@
 
 package ort
 
+/*
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
 import (
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"unsafe"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/yalue/onnxruntime_go"
@@ -88,8 +96,23 @@ func (c *config) registerKernels(o *onnxruntime_go.SessionOptions) error {
 		if err := o.RegisterCustomOpsLibrary(path); err != nil {
 			return fmt.Errorf("cannot register the kernels of %s: %w", path, err)
 		}
+		registered.Store(path, true)
 	}
 	return nil
+}
+
+// registered holds the paths of the kernel libraries of this process's sessions.
+var registered sync.Map
+
+// EndCollectives ends the communication of this process with the other ranks of a sharded model. It waits until they
+// end it too. A process that exits without it looks like a dead rank to MPI, which then ends the others.
+func EndCollectives() {
+	registered.Range(func(path, _ any) bool {
+		cpath := C.CString(path.(string))
+		defer C.free(unsafe.Pointer(cpath))
+		C.mojo_end_collectives(cpath)
+		return true
+	})
 }
 
 // tryKernels registers a kernel library with options that no session uses.

@@ -24,3 +24,10 @@ char *mojo_load(const char *path, void **handle, const OrtApiBase **base, char *
 }
 
 void mojo_unload(void *handle) { dlclose(handle); }
+
+void mojo_end_collectives(const char *path) {
+  void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+  if (!handle) return;
+  void (*end)(void) = (void (*)(void))dlsym(handle, "MojoCollectivesFinalize");
+  if (end) end();
+}

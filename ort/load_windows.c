@@ -61,3 +61,5 @@ char *mojo_load(const char *path, void **handle, const OrtApiBase **base, char *
 }
 
 void mojo_unload(void *handle) { FreeLibrary(handle); }
+
+void mojo_end_collectives(const char *path) { (void)path; }  // the kernels have no collectives on Windows

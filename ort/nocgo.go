@@ -29,6 +29,9 @@ func (a *api) providers() ([]string, error) { return nil, errCannotLoad }
 // Providers returns an error that wraps ErrNoLibrary.
 func Providers(string, ...string) ([]ProviderFacts, error) { return nil, errCannotLoad }
 
+// EndCollectives does nothing: no session exists.
+func EndCollectives() {}
+
 func tryKernels(string) error { return errCannotLoad }
 
 // Session is a model opened by onnxruntime. Without cgo no session exists.

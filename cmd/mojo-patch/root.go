@@ -22,6 +22,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/quantize"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/revert"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/run"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/shard"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/tokenize"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/tune"
 	versioning "github.com/mojo-patch/mojo-patch/cmd/mojo-patch/version"
@@ -66,7 +67,7 @@ culprit; 4 onnxruntime, the kernel library or the kernels of a device are missin
 	flags.MarkHidden("progress-lines")
 	root.AddCommand(inspect.New(a), match.New(a), apply.New(a), revert.New(a), audit.New(a), run.New(a),
 		generate.New(a), diff.New(a), bisect.New(a), extract.New(a), bench.New(a), golden.New(a), weights.New(a),
-		quantize.New(a), export.New(a), tune.New(a), kernels.New(a), doctor.New(a), tokenize.New(a),
+		quantize.New(a), shard.New(a), export.New(a), tune.New(a), kernels.New(a), doctor.New(a), tokenize.New(a),
 		completion.New(a), versioning.New(a), docs.New(a))
 	return root
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/kernels"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/parts"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/planning"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/plans"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/quantize"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/run"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/tokenize"
@@ -67,6 +68,7 @@ var schemaTypes = map[string]any{
 	"revert":           rewrite.RevertReport{},
 	"run":              run.Result{},
 	"run-mode":         run.ModeResult{},
+	"shard":            plans.Result{},
 	"tokenize":         tokenize.Result{},
 	"tune":             tune.Result{},
 	"version":          versioning.Result{},

@@ -117,7 +117,8 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 	case o.Experts != Split && o.Experts != Spread:
 		return nil, fmt.Errorf("experts are divided by %q; there are %s and %s", o.Experts, Split, Spread)
 	}
-	p := &Plan{Schema: Schema, Ranks: o.Ranks, Experts: o.Experts, model: m, facts: infer.Analyze(m)}
+	p := &Plan{Schema: Schema, Ranks: o.Ranks, Experts: o.Experts, Blocks: []Block{}, Inputs: []Port{},
+		Outputs: []Port{}, Whole: []Constant{}, model: m, facts: infer.Analyze(m)}
 	f := &finder{model: m, facts: p.facts, options: o, claimed: map[*onnx.Node]bool{}, reasons: map[*onnx.Value]error{}}
 	f.find()
 	proofs := newProofs(m, p.facts)
@@ -208,7 +209,8 @@ func (p *Plan) Evaluate(o reference.Options, inputs map[string]*reference.Tensor
 // describe returns a block for reports.
 func (p *Plan) describe(b *block, proof string) Block {
 	nodes := b.inOrder()
-	r := Block{Nodes: len(nodes), First: nodes[0].Label(), Last: nodes[len(nodes)-1].Label(), Proof: proof}
+	r := Block{Nodes: len(nodes), First: nodes[0].Label(), Last: nodes[len(nodes)-1].Label(), Weights: []Weight{},
+		Collectives: []Collective{}, Proof: proof}
 	for _, n := range nodes {
 		for i, v := range n.Inputs {
 			u := onnx.Use{Node: n, Index: i}

@@ -47,7 +47,9 @@ knows the sizes of the inputs' dimensions, and computes shapes once, when it ope
 
 With --profile bench times nodes instead of runs: for each model it prints the time of each op,
 summed over its nodes, from onnxruntime's profile. On CUDA each node then waits until its kernels
-have run (CUDA_LAUNCH_BLOCKING=1), so the sum exceeds the time of a run.`,
+have run (CUDA_LAUNCH_BLOCKING=1), so the sum exceeds the time of a run.
+
+` + session.RanksHelp,
 		Example: `  mojo-patch bench model.onnx patched.onnx
   mojo-patch bench model.onnx patched.onnx --dim batch=1 --dim sequence=1 --dim past=512 --runs 100
   mojo-patch bench model.onnx patched.onnx --provider cuda --cuda-graph
@@ -55,7 +57,10 @@ have run (CUDA_LAUNCH_BLOCKING=1), so the sum exceeds the time of a run.`,
 		Args:              f.backend.ModelArgs(1, benchModels),
 		ValidArgsFunction: cli.CompleteModels(benchModels),
 		RunE: func(c *cobra.Command, args []string) error {
-			args = f.backend.Take(args, 1)
+			args, err := f.backend.Ranks(a, c, f.backend.Take(args, 1))
+			if err != nil {
+				return err
+			}
 			if err := f.check(c); err != nil {
 				return err
 			}
@@ -192,7 +197,11 @@ func (t *timedModel) open(f *options, a *cli.App, lib ort.Library, inputs []*onn
 	}
 	defer m.Close()
 	t.Nodes = len(m.Graph.Nodes)
-	c, err := feeds.Fitted(m, golden.Case{Inputs: inputs})
+	cases, err := feeds.OwnParts(m, []golden.Case{{Inputs: inputs}})
+	if err != nil {
+		return err
+	}
+	c, err := feeds.Fitted(m, cases[0])
 	if err != nil {
 		return fmt.Errorf("it does not take the inputs of the first model: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/internal/progress"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -30,6 +31,8 @@ type App struct {
 	JSON     bool      // --json
 	// Lines prints each progress step on a new line, for a parent program.
 	Lines bool
+	// Rank is the rank of this process among Ranks if it runs a sharded model. Only rank 0 prints.
+	Rank, Ranks int
 	// AllowLinks permits external data behind symbolic links.
 	AllowLinks bool
 }
@@ -53,10 +56,27 @@ func Execute(root func(*App) *cobra.Command, args []string, out, err io.Writer) 
 	if results.err != nil && (e == nil || errors.Is(e, results.err)) {
 		e = fmt.Errorf("cannot write the result: %w", results.err)
 	}
+	code := ExitCode(e)
+	if a.Ranks > 0 {
+		e = a.ofRank(e)
+	}
 	if e != nil && e.Error() != "" {
 		fmt.Fprintln(err, a.Paint(err, Red, OwnName), e)
 	}
-	return ExitCode(e)
+	return code
+}
+
+// ofRank names the rank in an error, and ends the communication with the other ranks, unless an error interrupted it:
+// then they notice that this process has ended.
+func (a *App) ofRank(e error) error {
+	if e != nil && e.Error() != "" {
+		return fmt.Errorf("rank %d of %d: %w", a.Rank, a.Ranks, e)
+	}
+	ort.EndCollectives()
+	if e != nil && a.Rank > 0 {
+		return fmt.Errorf("rank %d of %d: outputs of this rank are out of tolerance", a.Rank, a.Ranks)
+	}
+	return e
 }
 
 // results is stdout. It remembers write errors: a list that a full disk cut off must not look like success.

@@ -78,7 +78,7 @@ second model's. An output that is out of tolerance passes if its difference is a
 largest of these changes, in the greatest and in the mean square difference. Use it for models that
 quantize their activations as they run.
 
-` + compare.LogitsHelp,
+` + session.RanksHelp + "\n\n" + compare.LogitsHelp,
 		Example: `  mojo-patch diff model.onnx patched.onnx
   mojo-patch diff model.onnx patched.onnx --dim sequence=32 --cases 4
   mojo-patch diff model.onnx patched.onnx --hard
@@ -149,7 +149,18 @@ func (f *options) diff(a *cli.App, c *cobra.Command, args []string) error {
 	if len(args) == 1 && f.sides.Given() {
 		args = []string{args[0], args[0]}
 	}
+	args, err := f.backend.Ranks(a, c, args)
+	if err != nil {
+		return err
+	}
 	if err := f.check(c, args); err != nil {
+		return err
+	}
+	err = errors.Join(
+		f.backend.RejectRanked(f.layers, "--layers", "it runs models piece by piece"),
+		f.backend.RejectRanked(f.nudge, "--sensitivity", "it changes the weights of a whole model"),
+	)
+	if err != nil {
 		return err
 	}
 	first, err := a.Read(args[0])
@@ -193,9 +204,12 @@ func (f *options) diff(a *cli.App, c *cobra.Command, args []string) error {
 		all = append(all, *r)
 	}
 	err = f.criteria.Report(a, all)
-	if cli.ExitCode(err) == cli.ExitFailed {
+	if cli.ExitCode(err) == cli.ExitFailed && a.Ranks == 0 {
 		f.sayWhy(a, args)
 		f.advise(a, first, want, f.golden != "" && len(args) == 1)
+	}
+	if a.Rank > 0 {
+		return err
 	}
 	if failure := writePage(&f.page, a, all, f.most); failure != nil {
 		return failure
@@ -335,6 +349,9 @@ func (f *options) compare(a *cli.App, path, against string, want []golden.Case) 
 	}
 	defer r.Close()
 	got := make([]golden.Case, len(want))
+	if want, err = feeds.OwnParts(m, want); err != nil {
+		return nil, err
+	}
 	if want, err = golden.WithOwnPasts(m, want); err != nil {
 		return nil, fmt.Errorf("cannot run %s on %s: %w", path, against, err)
 	}

@@ -80,6 +80,9 @@ func loadCases(path string, m *onnx.Model) ([]golden.Case, error) {
 	if len(cases) == 0 {
 		return nil, fmt.Errorf("%s holds no cases", path)
 	}
+	if cases, err = OwnParts(m, cases); err != nil {
+		return nil, err
+	}
 	if cases, err = golden.WithOwnPasts(m, cases); err != nil {
 		return nil, fmt.Errorf("cannot run %s on %s: %w", m.Path, path, err)
 	}

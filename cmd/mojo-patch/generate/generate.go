@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +48,7 @@ decides instead of the tokens: use it for a model whose weights or activations w
 optionally top2gapN (margins) and logits_lastN (logits after the prompt). A difference with margins
 within --near-tie comes from rounding, and is shown as such; any other exits with 1.
 
-` + session.ProvidersHelp,
+` + session.RanksHelp + "\n\n" + session.ProvidersHelp,
 		Example: `  mojo-patch generate model.onnx --tokenizer tokenizer.json --prompt "Once upon a time" --max-tokens 64
   mojo-patch generate model.onnx --chat --system "Answer in one line." --prompt "Why is the sky blue?" --temperature 0.7 --top-p 0.9
   mojo-patch generate patched.onnx --tokenizer FOLDER --prompt-file question.txt --stop "\n\n" --json
@@ -58,10 +59,20 @@ within --near-tie comes from rounding, and is shown as such; any other exits wit
 		ValidArgsFunction: cli.CompleteModels(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			args = f.backend.Take(args, 1)
+			models, err := f.backend.Ranks(a, c, append(args, f.compare))
+			if err != nil {
+				return err
+			}
+			if f.compare = models[1]; slices.Contains(f.Prompts, "-") {
+				err = f.backend.RejectRanked(true, "--prompt -", "not every rank gets stdin (use --prompt-file)")
+			}
+			if err != nil {
+				return err
+			}
 			if err := f.check(c); err != nil {
 				return err
 			}
-			return f.run(a, args[0])
+			return f.run(a, models[0])
 		},
 	}
 	f.flags(c)

@@ -11,10 +11,12 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/planning"
+	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/plans"
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/shard"
 	"github.com/spf13/cobra"
 )
 
@@ -37,6 +39,8 @@ them; match and apply do. It evaluates only mixtures of experts, and warns if an
 for few inputs or lacks experts. It does not need the weights. -v lists every op and every near
 miss.
 
+If MODEL is a folder of mojo-patch shard, inspect prints how the model is divided.
+
 --why explains why blocks are not fused. For every node that usually marks a block but is not part of
 one, it names the nearest pattern, the first difference of the graph from it, and a hint. It evaluates
 sites, so it also lists the sites that apply would refuse. -v lists similar nodes one by one.
@@ -57,13 +61,21 @@ other sizes.`,
 	f.inline.AddTo(c)
 	f.why.flags(c)
 	f.dims.flags(c)
-	a.JSONFlag(c, "inspect", "inspect-why", "inspect-dims")
+	a.JSONFlag(c, "inspect", "inspect-why", "inspect-dims", "shard")
 	return c
 }
 
 func (f *inspectFlags) inspect(a *cli.App, path string) error {
 	if err := f.why.check(); err != nil {
 		return err
+	}
+	if shard.IsFolder(path) {
+		p, err := shard.ReadPlan(path)
+		if err != nil {
+			return err
+		}
+		plans.Say(a, p, true)
+		return a.Result(plans.NewResult(path, p))
 	}
 	if f.dims.asked() {
 		return f.dims.inspect(a, path)

@@ -52,7 +52,7 @@ diff compares each with its definition, evaluated on the same inputs, and exits 
 tolerance; dump writes the inputs and outputs of each op to a separate .npz file; analyze counts the
 bytes that each reads and writes and the floating-point operations of its definition.
 
-` + session.ProvidersHelp,
+` + session.RanksHelp + "\n\n" + session.ProvidersHelp,
 		Example: `  mojo-patch run patched.onnx
   mojo-patch run patched.onnx --inputs recorded.npz --outputs out.npz
   mojo-patch run patched.onnx --dim batch=1 --dim sequence=128 --repeat 20
@@ -82,7 +82,13 @@ bytes that each reads and writes and the floating-point operations of its defini
 
 // Run runs the model on each case, keeps inputs and outputs if requested, and reports.
 func (f *Options) Run(a *cli.App, c *cobra.Command, args []string) error {
-	args = f.Backend.Take(args, 1)
+	args, err := f.Backend.Ranks(a, c, f.Backend.Take(args, 1))
+	if err != nil {
+		return err
+	}
+	if err := f.Backend.RejectRanked(f.mode != modeRun && !f.Record, "--mode", "it runs a model op by op"); err != nil {
+		return err
+	}
 	if err := f.Backend.Check(c); err != nil {
 		return err
 	}
@@ -123,7 +129,7 @@ func (f *Options) Run(a *cli.App, c *cobra.Command, args []string) error {
 	if err != nil {
 		return cli.Failed(err)
 	}
-	if f.Out != "" {
+	if f.Out != "" && a.Rank == 0 {
 		if err := save(f.Out, cases); err != nil {
 			return err
 		}

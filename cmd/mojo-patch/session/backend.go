@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/launch"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -32,7 +33,8 @@ type Backend struct {
 	// Fallback runs a model in the evaluator if onnxruntime is not found. demand makes a missing kernel library an
 	// error.
 	Fallback, demand bool
-	noted            bool // that the environment's onnxruntime is too old
+	noted            bool            // that the environment's onnxruntime is too old
+	place            *launch.Process // nil if no model is a rank's
 }
 
 // The values of --kernels.
@@ -177,7 +179,7 @@ func (b *Backend) Session(a *cli.App, m *onnx.Model, lib ort.Library, more ...or
 		b.noted = true
 	}
 	what := "onnxruntime " + lib.Version
-	provider, err := b.sessionOptions(b.CUDA)
+	provider, err := b.sessionOptions()
 	if err != nil {
 		return nil, "", err
 	}

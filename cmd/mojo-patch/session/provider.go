@@ -156,8 +156,8 @@ func (f *ProviderFlags) CheckProvider(lists bool) error {
 	return nil
 }
 
-// sessionOptions returns the options that open a session on the provider, with more options for CUDA.
-func (f *ProviderFlags) sessionOptions(cuda map[string]string) ([]ort.Option, error) {
+// sessionOptions returns the options that open a session on the provider.
+func (f *Backend) sessionOptions() ([]ort.Option, error) {
 	options, err := f.Options()
 	if err != nil {
 		return nil, err
@@ -175,12 +175,15 @@ func (f *ProviderFlags) sessionOptions(cuda map[string]string) ([]ort.Option, er
 	if f.Provider != ProviderCUDA {
 		return append(list, ort.WithProvider(f.Provider, options)), nil
 	}
-	for key := range cuda {
+	for key := range f.CUDA {
 		if _, given := options[key]; given {
 			return nil, fmt.Errorf("the provider's option %s is set twice", key)
 		}
 	}
-	maps.Copy(options, cuda)
+	maps.Copy(options, f.CUDA)
+	if err := f.device(options); err != nil {
+		return nil, err
+	}
 	return append(list, CUDAOption(options)), nil
 }
 

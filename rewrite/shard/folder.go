@@ -1,0 +1,72 @@
+package shard
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/mojo-patch/mojo-patch/internal/regular"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// PlanFile is the name of the plan in a folder of rank models.
+const PlanFile = "plan.json"
+
+// RankFile returns the name of a rank's model in its folder.
+func RankFile(rank int64) string { return fmt.Sprintf("rank-%d.onnx", rank) }
+
+// Write writes the models of all ranks and the plan to a new folder (onnx.WriteFolder).
+func (p *Plan) Write(folder string) error {
+	var models []onnx.FolderModel
+	for rank := range p.Ranks {
+		m, err := p.Model(rank)
+		if err != nil {
+			return err
+		}
+		models = append(models, onnx.FolderModel{File: RankFile(rank), Model: m})
+	}
+	text, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	return onnx.WriteFolder(folder, models, func(folder string) error {
+		return os.WriteFile(filepath.Join(folder, PlanFile), append(text, '\n'), 0o666)
+	})
+}
+
+// IsFolder reports whether path is a folder with a plan.
+func IsFolder(path string) bool {
+	info, err := os.Stat(filepath.Join(path, PlanFile))
+	return err == nil && info.Mode().IsRegular()
+}
+
+// largestPlan is the greatest size of a plan file, in bytes.
+const largestPlan = 256 << 20
+
+// ReadPlan reads the plan of a folder. The plan describes the division; it makes no models.
+func ReadPlan(folder string) (*Plan, error) {
+	path := filepath.Join(folder, PlanFile)
+	b, err := regular.ReadFile(path, largestPlan)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the plan: %w", err)
+	}
+	p := &Plan{}
+	if err := json.Unmarshal(b, p); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if p.Schema != Schema || p.Ranks < 1 {
+		return nil, fmt.Errorf("%s is not a plan of mojo-patch shard: it has schema %d and %d ranks", path, p.Schema,
+			p.Ranks)
+	}
+	return p, nil
+}
+
+// Part returns a rank's part of a whole input or output, whose size along the port's axis is size in the rank's model.
+// It returns a tensor that has this size already.
+func (p *Plan) Part(port Port, t *onnx.Tensor, rank, size int64) (*onnx.Tensor, error) {
+	if port.Axis >= 0 && port.Axis < len(t.Dims) && t.Dims[port.Axis] == size {
+		return t, nil
+	}
+	return port.cut(t, t.Name, rank, p.Ranks)
+}
