@@ -18,6 +18,10 @@
 #include "moe/cuda/moe_config.h"
 #include "rotary/common/rotary_layout.h"
 
+namespace mojo {
+struct PeerView; /* collective/cuda/peers.h */
+}
+
 extern "C" {
 
 /* MojoType is the element type of a tensor. */
@@ -41,6 +45,45 @@ struct MojoRMSNormArgs : mojo::RMSNormAttributes { /* axis is not read */
 
 cudaError_t MojoCudaRMSNorm(const MojoRMSNormArgs* args, cudaStream_t stream);
 cudaError_t MojoCudaAddRMSNorm(const MojoRMSNormArgs* args, cudaStream_t stream);
+
+/* MojoAllReduceArgs is one AllReduce. y may be x. peers is null for one rank, here and below; with more, the ranks
+ * launch the same ops in the same order, each on one stream. */
+struct MojoAllReduceArgs {
+  const mojo::PeerView* peers = nullptr;
+  const void* x = nullptr;
+  void* y = nullptr;
+  size_t count = 0;
+  MojoType type = kMojoFloat32;
+};
+
+cudaError_t MojoCudaAllReduce(const MojoAllReduceArgs* args, cudaStream_t stream);
+
+/* MojoPartsArgs is one exchange of parts of `part` elements, of which `inner` lie together. Of ReduceScatter and
+ * AllToAll, x has [part / inner, ranks, inner] elements; of AllGather and AllToAll, y. */
+struct MojoPartsArgs {
+  const mojo::PeerView* peers = nullptr;
+  const void* x = nullptr;
+  void* y = nullptr; /* x only if each element has the same place in both */
+  size_t part = 0, inner = 0;
+  size_t count = SIZE_MAX; /* elements of the larger tensor: those of the last parts may be missing */
+  MojoType type = kMojoFloat32;
+};
+
+cudaError_t MojoCudaReduceScatter(const MojoPartsArgs* args, cudaStream_t stream);
+cudaError_t MojoCudaAllGather(const MojoPartsArgs* args, cudaStream_t stream);
+cudaError_t MojoCudaAllToAll(const MojoPartsArgs* args, cudaStream_t stream);
+
+/* MojoAllReduceAddRMSNormArgs is AddRMSNorm of the AllReduce of x, rounded to its type. sum may be x; y may be x or
+ * residual only with one rank. */
+struct MojoAllReduceAddRMSNormArgs : MojoRMSNormArgs {
+  const mojo::PeerView* peers = nullptr;
+  void* scratch = nullptr; /* MojoAllReduceAddRMSNormScratch bytes */
+};
+
+/* MojoAllReduceAddRMSNormScratch gives the bytes of device memory a call needs, 0 in most; it follows no pointer of
+ * args. */
+size_t MojoAllReduceAddRMSNormScratch(const MojoAllReduceAddRMSNormArgs* args);
+cudaError_t MojoCudaAllReduceAddRMSNorm(const MojoAllReduceAddRMSNormArgs* args, cudaStream_t stream);
 
 /* MojoGatedRMSNormArgs is one GatedRMSNorm of rows of width elements, each a group. y, of the type of gate, may be x
  * where that has the same type, or gate. x of another type than gate is float32. */
