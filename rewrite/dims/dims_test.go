@@ -313,35 +313,6 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestFind parses user input.
-func TestFind(t *testing.T) {
-	b := onnxtest.New(17)
-	b.Output(b.Op("Add", b.Input("x", onnx.Float, 2, 10, width), b.Input("y", onnx.Float, "rows", 10, width)))
-	for text, want := range map[string]string{
-		"rows=2":            "",
-		"batch":             "",
-		"n=x.1+y.1":         "",
-		"n=10@x.1+y.1":      "",
-		"n=9@x.1":           "it is 10 at x.1 and 9 elsewhere",
-		"n=x.1+y.2":         "it is 16 at y.2 and 10 elsewhere",
-		"n=z.1":             "no such input",
-		"n=x.3":             "has 3 dimensions",
-		"length":            "no input has it",
-		"batch=none":        "not a positive number",
-		"":                  "is not a dimension",
-		"batch=2@":          "is not a dimension",
-		"past":              "no input has it",
-		"sequence=x.y.1":    "no such input",
-		"sequence=-1@x.1":   "not a positive number",
-		"sequence=10@x.one": "no such input",
-	} {
-		_, err := dims.Find(b.Model, text)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%q: %v, expected %q", text, err, want)
-		}
-	}
-}
-
 // TestInspect reports the dimensions that can be freed and the others, and does not change the model.
 func TestInspect(t *testing.T) {
 	m := attention(causal)

@@ -35,6 +35,7 @@ func TestPlacesOfDimensions(t *testing.T) {
 		"rows=ids.-1":         {"", 0, `input "ids" has 2 dimensions`},
 		"rows=other.0":        {"", 0, "the model has no such input"},
 		"rows=ids.x":          {"", 0, "the model has no such input"},
+		"rows=a.ids.0":        {"", 0, "the model has no such input"},
 		"rows=2@ids":          {"", 0, "is not INPUT.AXIS"},
 		"rows=0":              {"", 0, `the size at export, "0", is not a positive number`},
 		"rows=1@past.0":       {"", 0, "it is 2 at past.0 and 1 elsewhere"},
