@@ -33,9 +33,10 @@ func nodeTests(t *testing.T) []string {
 }
 
 // TestSteps converts the standard's node tests of older opsets, and the models with older op versions from
-// testdata/older.py, to opset 23, 24 and the newest. In the built-in evaluator, the results stay the same bit for bit.
-// onnx.checker accepts every model. If a step was taken, onnx's reference evaluator and onnxruntime reproduce the
-// recorded results. Every step is taken at least once.
+// testdata/older.py, to the newest opset and to opset 23 and 24, except to opsets for which a node test takes the same
+// steps as for the next one. In the built-in evaluator, the results stay the same bit for bit. onnx.checker accepts
+// every model. If a step was taken, onnx's reference evaluator and onnxruntime reproduce the recorded results. Every
+// step is taken at least once.
 func TestSteps(t *testing.T) {
 	older := t.TempDir()
 	if out, err := exec.Command(python(t), filepath.Join("testdata", "older.py"), older).CombinedOutput(); err != nil {
@@ -65,12 +66,17 @@ func convertAll(t *testing.T, folders []string, stepped map[string]int, inRuntim
 		if err := os.Mkdir(out, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for _, to := range []int64{23, 24, Newest()} {
+		last := 0
+		for _, to := range []int64{Newest(), 24, 23} {
 			m := read(t, before)
 			if from := m.Opset(""); from < Oldest || from >= to {
 				continue
 			}
 			changes := count(m, to, stepped)
+			if to != Newest() && changes == last && !inRuntime {
+				continue // only the import differs
+			}
+			last = changes
 			path := filepath.Join(out, fmt.Sprintf("%d.onnx", to))
 			err := Opset(m, to)
 			if err == nil {
@@ -81,7 +87,7 @@ func convertAll(t *testing.T, folders []string, stepped map[string]int, inRuntim
 				continue
 			}
 			run := ""
-			if changes { // the reference evaluator is slow
+			if changes > 0 { // the reference evaluator is slow
 				run = caseOf(folder, m)
 			}
 			files = append(files, converted{path, before, run})
@@ -97,14 +103,14 @@ func convertAll(t *testing.T, folders []string, stepped map[string]int, inRuntim
 	checkInPython(t, files)
 }
 
-// count counts the steps that the model's nodes take, and reports whether there are any.
-func count(m *onnx.Model, to int64, stepped map[string]int) (changes bool) {
+// count counts the steps that the model's nodes take.
+func count(m *onnx.Model, to int64, stepped map[string]int) (changes int) {
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			for _, v := range known().ops[n.OpType] {
 				if onnx.IsStandardDomain(n.Domain) && !v.same && v.since > m.Opset("") && v.since <= to {
 					stepped[fmt.Sprintf("%s %d", n.OpType, v.since)]++
-					changes = true
+					changes++
 				}
 			}
 		}
