@@ -17,6 +17,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
@@ -28,9 +29,15 @@ const (
 
 // quantizedKinds build models with every op with quantized weights.
 var quantizedKinds = []func(t *testing.T) *onnx.Model{
-	func(t *testing.T) *onnx.Model { return storedModel(t, storedForms[0], onnx.Float) },
-	func(t *testing.T) *onnx.Model { return storedModel(t, storedForms[2], onnx.Float16) },
-	func(t *testing.T) *onnx.Model { return storedModel(t, storedForms[len(storedForms)-2], onnx.Float) },
+	func(t *testing.T) *onnx.Model {
+		return rewritetest.StoredModel(t, rewritetest.StoredForms[0], onnx.Float)
+	},
+	func(t *testing.T) *onnx.Model {
+		return rewritetest.StoredModel(t, rewritetest.StoredForms[2], onnx.Float16)
+	},
+	func(t *testing.T) *onnx.Model {
+		return rewritetest.StoredModel(t, rewritetest.StoredForms[len(rewritetest.StoredForms)-2], onnx.Float)
+	},
 	func(t *testing.T) *onnx.Model {
 		m, list := mixtures(t, onnx.Float, 1, "out_in")
 		if _, err := rewrite.Quantize(m, list, "int16", rewrite.Request{}); err != nil {

@@ -3,6 +3,7 @@ package target
 import (
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -43,6 +44,12 @@ func TestORT(t *testing.T) {
 			"Cast Min Min Cast Max Cast Add com.microsoft.QuickGelu Mul"},
 		{"gelu", gluSite("gelu", 1, 0, 0, f16), "com.microsoft.Gelu Mul"},
 		{"gelu of tanh", gluSite("gelu_tanh", 1, 0, 0, f32), "com.microsoft.FastGelu Mul"},
+		{"bias and gelu", biasSite("gelu", 1, f32), "com.microsoft.BiasGelu"},
+		{"bias and gelu of tanh", biasSite("gelu_tanh", 1, f16), "com.microsoft.FastGelu"},
+		{"bias and sigmoid", biasSite("silu", 1.702, f32), "Add com.microsoft.QuickGelu"},
+		{"sum and layer norm", layerSite(rows, f32, f32, f32, f32), "com.microsoft.SkipLayerNormalization"},
+		{"sum with a bias", layerSite(rows, f16, f16, f16, f16, f16), "com.microsoft.SkipLayerNormalization"},
+		{"layer norm of rank 4", layerSite([]int64{1, 2, 3, 8}, f32, f32, f32, f32, f32), "Add Add LayerNormalization"},
 		{"rotation", rotary(0, 8, "first", "halves", []int64{-1, 4}, 3, 4), rope},
 		{"rotation, one batch",
 			rotary(0, 8, "first", "halves", []int64{1, 1, -1, 4}, 1, 1, 3, 4), "Reshape Reshape " + rope},
@@ -90,6 +97,9 @@ func TestORT(t *testing.T) {
 			rotary(1, 8, "first", "interleaved", []int64{-1, 8}).repeating(false)},
 		{"rotation, tables for each head", "it takes one row for all heads",
 			rotary(0, 8, "first", "halves", []int64{4, -1, 4})},
+		{"router", "only together with its experts", site{op: "TopKRouter", types: types(f32), dims: [][]int64{{6, 5}},
+			attrs: fused.TopKRouter{TopK: 2, Score: "softmax", Order: "score_first", Groups: 1, GroupTopK: 1,
+				GroupScore: "max", Scale: 1}.Attributes()}},
 		{"rotation of rank 2", "X has the shape [?, 8]",
 			rotarySite(0, 8, "first", "halves", []int64{-1, 8}, []int64{-1, 4})},
 		{"rotation of unknown channels", "the number of channels is unknown",

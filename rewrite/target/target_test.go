@@ -42,6 +42,17 @@ func gluSite(activation string, alpha, limit, offset float32, t onnx.DataType) s
 		attrs: fused.GLU{Activation: activation, Alpha: alpha, Limit: limit, UpOffset: offset}.Attributes()}
 }
 
+func biasSite(activation string, alpha float32, t onnx.DataType) site {
+	return site{op: "BiasGELU", types: []onnx.DataType{t, t}, dims: [][]int64{{2, 3, 8}, {8}},
+		attrs: fused.BiasGELU{Activation: activation, Alpha: alpha}.Attributes()}
+}
+
+// layerSite adds two tensors, with a bias if there is a fifth type, and normalizes the sum.
+func layerSite(rows []int64, types ...onnx.DataType) site {
+	return site{op: "AddLayerNorm", types: types, dims: [][]int64{rows, rows, {8}, {8}, {8}}[:len(types)],
+		attrs: fused.AddLayerNorm{Epsilon: 1e-3}.Attributes()}
+}
+
 func rotarySite(interleaved, dim int64, side, layout string, x, tables []int64, run ...[]int) site {
 	return site{op: "RotaryEmbedding", types: []onnx.DataType{f32, f32, f32}, dims: [][]int64{x, tables, tables},
 		run: run,

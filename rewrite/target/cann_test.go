@@ -1,4 +1,4 @@
-package rewrite
+package target_test
 
 import (
 	"slices"
