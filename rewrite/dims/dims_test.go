@@ -72,6 +72,9 @@ func window(query, key int) bool { return key <= query && key > query-6 }
 func (g graph) model(batch, sequence int) *onnx.Model {
 	b := onnxtest.New(17)
 	g(b, b.Input("x", onnx.Float, batch, sequence, width), batch, sequence)
+	for _, v := range b.Graph.Outputs {
+		v.SetType(onnx.Type{DataType: onnx.Float})
+	}
 	return b.Model
 }
 
@@ -145,6 +148,9 @@ var forms = map[string]struct {
 	"ones":                       {ones, 2, 6, 0, "a window of at least as many positions"},
 	"ones, recorded":             {ones, 2, 6, 9, ""},
 	"pool of all":                {pool, 2, 6, 0, "its attribute kernel_shape may come from the size 6"},
+	"mask of truth, recorded":    {truth, 2, 6, 9, ""},
+	"counted from 10":            {later, 2, 6, 0, ""},
+	"split":                      {split, 2, 6, 0, "it has 6 outputs, as many as the size"},
 	"chunks":                     {chunks, 2, 12, 0, "several of its numbers"},
 }
 
@@ -196,6 +202,43 @@ func counted(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 		v[i] = float32(i%97) / 97
 	}
 	b.Output(b.Op("Add", x, b.Op("Gather", b.Floats([]int64{64, width}, v...), at)))
+}
+
+// later adds rows of the table starting at row 10.
+func later(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
+	counted(b, x, batch, n)
+	at := b.Graph.Outputs[0].Producer.Input(1).Producer.Inputs
+	rows := make([]int64, n)
+	for i := range rows {
+		rows[i] = int64(i + 10)
+	}
+	at[1].Const = onnx.NewInt64s(at[1].Name, rows)
+}
+
+// truth masks scores of later positions by a table of truth values.
+func truth(b *onnxtest.Builder, x *onnx.Value, _, n int) {
+	s := b.Op("MatMul", x, b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1})))
+	later := make([]byte, n*n)
+	for i := range later {
+		if i%n > i/n {
+			later[i] = 1
+		}
+	}
+	mask, _ := onnx.NewTensor("later", onnx.Bool, ints(n, n), later)
+	s = b.Op("Where", b.Graph.AddInitializer(mask), -1e9, s)
+	b.Output(b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), x))
+}
+
+// split cuts sums into as many parts as there are positions, and joins them.
+func split(b *onnxtest.Builder, x *onnx.Value, _, n int) {
+	parts := make([]*onnx.Value, n)
+	for i := range parts {
+		parts[i] = b.Graph.NewValue("part")
+	}
+	b.Graph.AddNode("Split", []*onnx.Value{b.Op("CumSum", x, 1)}, parts, onnx.IntAttr("axis", 1))
+	y := b.Graph.NewValue("y")
+	b.Graph.AddNode("Concat", parts, []*onnx.Value{y}, onnx.IntAttr("axis", 1))
+	b.Output(y)
 }
 
 // chunks attends to chunks of four positions.
@@ -302,6 +345,13 @@ func TestApply(t *testing.T) {
 				x := random(size[0], size[1])
 				want, got := run(t, f.model(size[0], size[1]), x), run(t, m, x)
 				same := slices.Equal(want.Shape, got.Shape)
+				declared, _ := m.Graph.Outputs[0].Type()
+				of := map[string]int{"batch": size[0], "sequence": size[1], "sequence + 1": size[1] + 1}
+				for i, d := range declared.Dims {
+					if n := max(int(d.Value), of[d.Param]); n != want.Shape[i] {
+						t.Errorf("at %v: axis %d is %d, declared as %v", size, i, want.Shape[i], d)
+					}
+				}
 				for i, w := range want.F { // sums of equal numbers may differ in the last place, depending on the op
 					same = same && math.Abs(w-got.F[i]) <= 1e-6
 				}
@@ -325,8 +375,46 @@ func TestInspect(t *testing.T) {
 	if len(r.Constants) != 4 || r.Constants[0].Was != "[2, 6, 4, 4]" || r.Constants[0].Becomes != "[batch, 6, 4, 4]" {
 		t.Errorf("constants %+v", r.Constants)
 	}
+	if of := r.Constants[0].Dims; !slices.Equal(of, []string{"batch"}) {
+		t.Errorf("depends on %q", of)
+	}
+	if text := r.Text(); text != "batch, sequence follow the inputs: 4 constants are computed" {
+		t.Error(text)
+	}
 	if model.Graph.Text() != before {
 		t.Error("the model changed")
+	}
+}
+
+// TestUnknownSizes: if the model declares names, the sizes at export come from the user or from a recorded case.
+func TestUnknownSizes(t *testing.T) {
+	open := graph(func(b *onnxtest.Builder, x *onnx.Value, _, _ int) { b.Output(b.Op("Tanh", x)) })
+	for _, c := range []struct {
+		graph
+		recorded [2]int // batch and length
+		names    []string
+		want     string
+	}{
+		{attention(nil), [2]int{2, 7}, []string{"batch", "sequence"}, ""},
+		{attention(nil), [2]int{}, []string{"batch=2", "sequence=7"}, ""},
+		{attention(nil), [2]int{}, []string{"batch=2", "sequence"}, "its size at export is not known"},
+		{attention(nil), [2]int{3, 7}, []string{"batch=2", "sequence"}, "its size at export is not known"},
+		{attention(nil), [2]int{2, 7}, []string{"batch=3", "sequence"}, "it is 3 at export, but a recorded case"},
+		{open, [2]int{}, []string{"batch", "sequence"}, "already runs at several sizes"},
+	} {
+		m := c.model(2, 7)
+		x, _ := m.Graph.Inputs[0].Type()
+		x.Dims[0], x.Dims[1] = onnx.Dim{Value: -1, Param: "batch"}, onnx.Dim{Value: -1, Param: "sequence"}
+		m.Graph.Inputs[0].SetType(x)
+		var o dims.Options
+		if c.recorded[0] > 0 {
+			o.Recorded = append(o.Recorded, c.graph.recorded(t, c.recorded[0], c.recorded[1]))
+		}
+		r, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, c.names, o)
+		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) ||
+			c.want == "" && (err != nil || r.Dims[0].Size != 2 || r.Dims[1].Size != 7) {
+			t.Errorf("%v with %v recorded: %+v, %v", c.names, c.recorded, r, err)
+		}
 	}
 }
 
