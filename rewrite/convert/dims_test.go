@@ -150,6 +150,9 @@ func TestSomeSizes(t *testing.T) {
 // TestFixErrs: each error names its cause, and that the model stays unchanged.
 func TestFixErrs(t *testing.T) {
 	for want, fix := range map[string]func(*onnx.Model) error{
+		`input "n" is not a tensor`: func(m *onnx.Model) error {
+			return Shapes(m, map[string][]int64{"n": {1}})
+		},
 		`no input "z"`: func(m *onnx.Model) error { return Shapes(m, map[string][]int64{"z": {1}}) },
 		`input "x" is float32[batch, seq, 8], of rank 3: [2 3] has 2 dimensions`: func(m *onnx.Model) error {
 			return Shapes(m, map[string][]int64{"x": {2, 3}})
@@ -175,6 +178,7 @@ func TestFixErrs(t *testing.T) {
 		},
 	} {
 		m := attention()
+		m.Graph.AddInput("n", onnx.Type{})
 		before := text(m) + types(m)
 		if err := fix(m); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

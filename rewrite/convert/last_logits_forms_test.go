@@ -61,6 +61,11 @@ func TestLastLogitsForms(t *testing.T) {
 			h.out(h.Op("Mul", h.Floats(nil, 30), h.Op("Tanh", x)))
 		},
 		"softmax": func(h *head) { h.out(h.Op("Softmax", h.tied(h.rows), onnx.IntAttr("axis", 2))) },
+		"a part of the vocabulary": func(h *head) {
+			y := h.Op("Slice", h.tied(h.rows), h.Ints(1), h.Ints(4), h.Ints(2))
+			y.SetType(onnxtest.Type(onnx.Float, "batch", "sequence", 3))
+			h.Output(y)
+		},
 		"flattened": func(h *head) {
 			h.out(h.back(h.gemm(h.Op("Reshape", h.rows, h.Ints(-1, 4)))))
 		},
@@ -155,6 +160,24 @@ func TestLastLogitsErrs(t *testing.T) {
 		"the residual": {func(h *head) { h.out(h.Op("Add", h.rows, h.rows)) }, "not have exactly one computed input"},
 		"over rows": {func(h *head) { h.out(h.Op("Softmax", h.tied(h.rows), onnx.IntAttr("axis", 1))) },
 			"not over the vocabulary"},
+		"a choice": {func(h *head) {
+			h.out(h.Op("Where", h.Op("Cast", h.tied(h.rows), onnx.IntAttr("to", int64(onnx.Bool))), 1.0, 2.0))
+		}, "not have exactly one computed input"},
+		"by position": {func(h *head) {
+			h.Output(h.Op("Add", h.tied(h.rows), h.Floats([]int64{3, 5}, make([]float32, 15)...)))
+		}, "is not the same for all positions"},
+		"some positions": {func(h *head) { h.out(h.Op("Slice", h.tied(h.rows), h.Ints(1), h.Ints(9), h.Ints(1))) },
+			"another axis than the vocabulary's"},
+		"some ids": {func(h *head) {
+			h.out(h.Op("Slice", h.tied(h.rows), h.Op("Shape", h.Op("ReduceMax", h.rows)), h.Ints(9), h.Ints(2)))
+		}, "another axis than the vocabulary's"},
+		"integers": {func(h *head) { h.Output(h.Op("Cast", h.tied(h.rows), onnx.IntAttr("to", int64(onnx.Int64)))) },
+			"its elements are int64"},
+		"an unknown op": {func(h *head) {
+			y := h.Op("Tanh", h.tied(h.rows))
+			y.Producer.Domain = "com.example"
+			h.out(y)
+		}, "is not known to treat each position by itself"},
 		"two axes": {func(h *head) {
 			h.Output(h.Op("ReduceMax", h.tied(h.rows), onnx.IntsAttr("axes", []int64{1}), onnx.IntAttr("keepdims", 0)))
 		}, "it has 2 axes"},
@@ -194,6 +217,12 @@ func TestLastLogitsErrs(t *testing.T) {
 	before := text(h.Model)
 	if err := LastLogits(h.Model); !errors.Is(err, ErrLastOnly) || text(h.Model) != before {
 		t.Errorf("one that cuts already: %v", err)
+	}
+	old := newHead()
+	old.out(old.tied(old.rows))
+	old.Model.Opsets[0].Version = 12
+	if err := LastLogits(old.Model); err == nil || !strings.Contains(err.Error(), "the model has opset 12") {
+		t.Errorf("opset 12: %v", err)
 	}
 	if err := LastLogits(nil); err == nil {
 		t.Error("no model is none to convert")

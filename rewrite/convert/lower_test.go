@@ -99,3 +99,31 @@ func typed(m *onnx.Model) *onnx.Model {
 	m.Graph.AddInput("float4", onnxtest.Type(onnx.Float4E2M1, 4))
 	return m
 }
+
+// TestAdds: which nodes use something of a newer version of their op, whatever the value.
+func TestAdds(t *testing.T) {
+	cast := model(24, "Cast", vector, onnx.StringAttr("round_mode", "up")).Graph.Nodes[0]
+	attention := model(24, "Attention", vector).Graph.Nodes[0]
+	for i := range 7 {
+		attention.SetInput(i, attention.Input(0))
+	}
+	for _, c := range []struct {
+		n           *onnx.Node
+		after, upTo int64
+		want        string
+	}{
+		{cast, 23, 24, "its attribute round_mode is new in opset 24"}, {cast, 21, 23, ""}, {cast, 24, 28, ""},
+		{attention, 23, 24, "its input 6 is new in opset 24"}, {attention, 24, 25, ""},
+		{model(21, "Cast", vector).Graph.Nodes[0], 21, 28, ""},
+		{model(13, "ReduceSum", vector).Graph.Nodes[0], 11, 13, "the changes in opset 13 are not known"},
+	} {
+		if err := Adds(c.n, c.after, c.upTo); (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
+			t.Errorf("%s after %d up to %d: %v, want %q", c.n.OpType, c.after, c.upTo, err, c.want)
+		}
+	}
+	for op, want := range map[string]int64{"Add": 7, "Gelu": 20, "RMSNormalization": 23, "Nonsense": 0} {
+		if got := Since(op); got != want {
+			t.Errorf("%s is in opset %d, want %d", op, got, want)
+		}
+	}
+}

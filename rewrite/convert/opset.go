@@ -174,8 +174,8 @@ const Oldest = 11
 //go:embed versions.txt
 var versionsText string
 
-// Since returns the first opset that has an op, but no less than Oldest, the first known one. It returns 0 for an op
-// that no opset has.
+// Since returns the opset of the first known version of an op: the version that opset Oldest has, or the first one. It
+// returns 0 for an op that no opset has.
 func Since(op string) int64 {
 	if versions := known().ops[op]; len(versions) > 0 {
 		return versions[0].since

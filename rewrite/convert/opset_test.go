@@ -51,7 +51,25 @@ func TestOpsetErrs(t *testing.T) {
 	mode.Functions[0].Body.Nodes[0].Attributes = []*onnx.Attribute{onnx.RefAttr("mode", onnx.AttrString, "mode")}
 	both := model(13, "ReduceMin", vector, onnx.IntsAttr("axes", []int64{0}))
 	both.Graph.Nodes[0].SetInput(1, both.Graph.AddInitializer(onnx.NewInt64s("axes", []int64{0})))
+	old := calls(onnx.IntsAttr("axes", []int64{0}))
+	old.Functions[0].Opsets[0].Version = 10
+	resize := calls(onnx.IntsAttr("axes", []int64{0}))
+	resize.Functions[0].Opsets[0].Version = 12
+	resize.Functions[0].Body.Nodes[0].OpType = "Resize"
+	resize.Functions[0].Body.Nodes[0].Attributes = []*onnx.Attribute{
+		onnx.RefAttr("coordinate_transformation_mode", onnx.AttrString, "mode")}
+	none := model(17, "Relu", vector)
+	none.Opsets = nil
+	empty := model(12, "Softmax", vector)
+	empty.Graph.Nodes[0].SetInput(0, nil)
 	unknown := onnx.Type{}
+	norm := func(t onnx.Type, groups *onnx.Attribute) *onnx.Model {
+		m := model(18, "GroupNormalization", t, groups)
+		for i := range 3 {
+			m.Graph.Nodes[0].SetInput(i, m.Graph.Inputs[0])
+		}
+		return m
+	}
 	for _, c := range []struct {
 		name string
 		m    *onnx.Model
@@ -76,6 +94,14 @@ func TestOpsetErrs(t *testing.T) {
 		{"mode of a function", mode, 23, []string{"(GridSample)", `"mode"`}},
 		{"half pixels", model(12, "Resize", vector, onnx.StringAttr("coordinate_transformation_mode",
 			"tf_half_pixel_for_nn")), 13, []string{"(Resize)", "tf_half_pixel_for_nn"}},
+		{"no opset", none, 23, []string{"does not import a standard opset"}},
+		{"oldest function", old, 23, []string{"function local.Peak", "only opset 11 and newer"}},
+		{"half pixels of a function", resize, 23, []string{"(Resize)", `attribute "mode"`}},
+		{"no input", empty, 13, []string{"(Softmax)", "it has no input"}},
+		{"attribute of no function", model(17, "ReduceMin", vector, onnx.RefAttr("axes", onnx.AttrInts, "axes")), 23,
+			[]string{"(ReduceMin)", "it is not in a function"}},
+		{"group norm of a type", norm(unknown, onnx.IntAttr("num_groups", 2)), 23, []string{"the type of its input"}},
+		{"groups of another kind", norm(vector, onnx.FloatAttr("num_groups", 2)), 23, []string{`"num_groups"`}},
 		{"group norm", model(18, "GroupNormalization", vector), 23, []string{"(GroupNormalization)", "num_groups"}},
 	} {
 		before := text(c.m)

@@ -378,7 +378,7 @@ func (a *analysis) claims(m *onnx.Model, found *choice) []*prove.Claim {
 			return x.outputs, x.err
 		}
 	}
-	same := a.sizes(-1, 0)
+	same := a.exported()
 	others := a.jointSizes()
 	for i, d := range a.dims {
 		for _, n := range tests(d.Size) {

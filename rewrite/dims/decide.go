@@ -137,7 +137,7 @@ func (e *evidence) sameAlone(v *variant, got outputs) (bool, error) {
 		}
 		for from := int64(0); from < n; from += size {
 			from := min(from, n-size)
-			x := e.run(&reading{}, e.sizes(-1, 0), e.window(e.search.in[n], int(from), int(from+size)))
+			x := e.run(&reading{}, e.exported(), e.window(e.search.in[n], int(from), int(from+size)))
 			if errors.Is(x.err, errSteps) {
 				return false, x.err
 			}

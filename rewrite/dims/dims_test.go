@@ -134,6 +134,7 @@ var forms = map[string]struct {
 	"mean by a number":           {mean, 2, 10, 0, "may be a number of the model or"},
 	"mean by a number, recorded": {mean, 2, 10, 12, "is not a size itself"},
 	"batches mixed":              {mixed, 3, 5, 0, "may be a number of the model or"},
+	"sequences mixed":            {mixed, 1, 5, 0, "differ from rows computed together"},
 	"last position":              {last, 3, 6, 0, ""},
 	"first positions":            {first, 3, 6, 0, ""},
 	"loop":                       {loop, 2, 6, 0, ""},

@@ -81,12 +81,12 @@ func (e *evidence) relate() error {
 		e.causal = false
 		return nil
 	}
-	other, err := e.inputs(2, e.sizes(-1, 0))
+	other, err := e.inputs(2, e.exported())
 	if err != nil {
 		return err
 	}
 	run := func(in map[string]*reference.Tensor) ([]*reference.Tensor, error) {
-		x := e.run(&reading{}, e.sizes(-1, 0), in)
+		x := e.run(&reading{}, e.exported(), in)
 		return x.outputs, x.err
 	}
 	for k := 0; k < n; k++ { // rows starting at k differ

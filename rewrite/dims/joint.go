@@ -109,7 +109,7 @@ func (a *analysis) findSizes() error {
 // runsAnyway reports whether the model runs at several sizes of dimensions with unknown sizes at export.
 func (a *analysis) runsAnyway() bool {
 	for try := range int64(3) {
-		sizes := a.sizes(-1, 0)
+		sizes := a.exported()
 		for i, n := range sizes {
 			if n == 0 {
 				sizes[i] = 2 + try + int64(i)%2*try

@@ -77,7 +77,7 @@ func (a *analysis) attributes(c *choice) error {
 		if v.rows || c.recorded[i] > size || size < 3 {
 			continue
 		}
-		short, err := a.shapes(c, a.sizes(-1, 0))
+		short, err := a.shapes(c, a.exported())
 		if err != nil {
 			return err
 		}

@@ -108,14 +108,19 @@ func (a *analysis) declare(c *edit.Change, sizes []int64) {
 	}
 }
 
-// sizes returns the sizes at export with the size of dim replaced, unless dim is -1.
-func (a *analysis) sizes(dim int, n int64) []int64 {
+// exported returns the sizes at export.
+func (a *analysis) exported() []int64 {
 	list := make([]int64, len(a.dims))
 	for i, d := range a.dims {
-		if list[i] = d.Size; i == dim {
-			list[i] = n
-		}
+		list[i] = d.Size
 	}
+	return list
+}
+
+// sizes returns the sizes at export with the size of dim replaced.
+func (a *analysis) sizes(dim int, n int64) []int64 {
+	list := a.exported()
+	list[dim] = n
 	return list
 }
 
@@ -306,7 +311,7 @@ func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.T
 // resolve replaces -1 in the shapes of Reshape by the size at export. Otherwise -1 would absorb a wrong size baked in
 // next to it.
 func (a *analysis) resolve() error {
-	in, err := a.inputs(1, a.sizes(-1, 0))
+	in, err := a.inputs(1, a.exported())
 	if err != nil {
 		return err
 	}
