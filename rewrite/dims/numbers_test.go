@@ -180,25 +180,23 @@ func TestFamilies(t *testing.T) {
 // TestBasesOfWaves finds the rates of every base, with the channels in halves, in pairs and all different.
 func TestBasesOfWaves(t *testing.T) {
 	const n = 8
-	for _, base := range []float64{100, 1000, 10000, 20000, 50000, 100000, 150000, 160000, 200000, 250000, 300000,
-		500000, 600000, 800000, 1e6, 1e8} {
-		for form, which := range []func(k int) int{func(k int) int { return k % (n / 2) },
-			func(k int) int { return k / 2 }, func(k int) int { return k }} {
-			w := &waves{cosine: make([]bool, n)}
-			var rates, v []float64
+	for _, base := range []float64{1e2, 1e3, 1e4, 2e4, 5e4, 1e5, 1.5e5, 1.6e5, 2e5, 2.5e5, 3e5, 5e5, 6e5, 8e5, 1e6, 1e8} {
+		for form, which := range []func(k int) float64{func(k int) float64 { return float64(k%4) / 4 },
+			func(k int) float64 { return float64(k/2) / 4 }, func(k int) float64 { return float64(k) / 8 }} {
+			w := &waves{cosine: make([]bool, n), rates: make([]float64, n)}
 			for k := range n {
 				w.cosine[k] = form == 0 && k >= n/2 || form == 1 && k%2 == 1
-				count := []float64{n / 2, n / 2, n}[form]
-				rates = append(rates, float64(float32(math.Pow(base, -float64(which(k))/count))))
+				w.rates[k] = float64(float32(math.Pow(base, -which(k))))
 			}
-			for i := range n * n {
-				v = append(v, w.value(i/n, i%n, rates))
+			x := floats(make([]float64, n*n)...)
+			x.Shape = []int{n, n}
+			for i := range x.F {
+				x.F[i] = w.value(i/n, i%n, w.rates)
 			}
-			x := &reference.Tensor{DataType: onnx.Float, Shape: []int{n, n}, F: v}
-			if got := findWaves(x, 0, 1); got == nil || !sameRates(got.rates, rates) {
+			if got := findWaves(x, 0, 1); got == nil || !sameRates(got.rates, w.rates) {
 				t.Errorf("base %g, form %d: %+v", base, form, got)
 			}
-			if v[n+1] += 1e-5; findWaves(x, 0, 1) != nil {
+			if x.F[n+1] += 1e-5; findWaves(x, 0, 1) != nil {
 				t.Errorf("base %g, form %d: found in spite of another element", base, form)
 			}
 		}

@@ -115,48 +115,58 @@ func StoredModel(t *testing.T, f StoredForm, typ onnx.DataType) *onnx.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	add := func(op string, name string, typ onnx.DataType, n int64, inputs []*onnx.Value, attrs ...*onnx.Attribute) {
+	add := func(op, name string, n int64, inputs []*onnx.Value, attrs ...*onnx.Attribute) {
 		q := *q
 		q.N = n
-		for inputs[len(inputs)-1] == nil {
-			inputs = inputs[:len(inputs)-1]
-		}
-		y := m.Graph.NewValue(name)
-		node := m.Graph.AddNode(op, inputs, []*onnx.Value{y}, append(attrs, q.Embedding().Attributes()...)...)
-		node.Domain = fused.Domain
-		site := fused.Site{Attributes: node.Attributes, Opset: 21}
-		for i, v := range inputs {
-			of := onnx.Undefined
-			var dims []int64
-			switch {
-			case i == 0 && op == fused.LinearName:
-				of = typ
-			case i == 0:
-				of = onnx.Int64
-			case v != nil:
-				of, dims = v.Const.DataType, v.Const.Dims
-			}
-			site.Types, site.Dims = append(site.Types, of), append(site.Dims, dims)
-		}
-		d, err := fused.Lookup(op).Function(site)
-		if err != nil {
-			t.Fatal(err)
-		}
-		node.Overload = d.Overload
-		if m.Function(d.Domain, d.Name, d.Overload) == nil {
-			m.Functions = append(m.Functions, d)
-		}
+		y := AddFused(t, m, op, inputs, []string{name}, append(attrs, q.Embedding().Attributes()...)...)[0]
 		y.SetType(onnx.Type{DataType: typ})
+		if op == fused.EmbeddingName {
+			y.SetType(onnx.Type{DataType: onnx.Float})
+		}
 		m.Graph.AddOutput(y)
 	}
 	exact := onnx.StringAttr("activations", "float")
-	add(fused.LinearName, "plain", typ, n, append([]*onnx.Value{x}, weights...), exact)
-	add(fused.LinearName, "biased", typ, n, append(append([]*onnx.Value{x}, weights...), m.Graph.AddInitializer(bias)),
-		exact)
-	add(fused.LinearName, "fewer", typ, n-4, append([]*onnx.Value{x}, weights...), exact)
-	add(fused.EmbeddingName, "rows", onnx.Float, n, append([]*onnx.Value{ids}, weights...))
-	add(fused.EmbeddingName, "rows of more", onnx.Float, n+11, append([]*onnx.Value{ids}, weights...))
+	add(fused.LinearName, "plain", n, append([]*onnx.Value{x}, weights...), exact)
+	add(fused.LinearName, "biased", n, append(append([]*onnx.Value{x}, weights...), m.Graph.AddInitializer(bias)), exact)
+	add(fused.LinearName, "fewer", n-4, append([]*onnx.Value{x}, weights...), exact)
+	add(fused.EmbeddingName, "rows", n, append([]*onnx.Value{ids}, weights...))
+	add(fused.EmbeddingName, "rows of more", n+11, append([]*onnx.Value{ids}, weights...))
 	return m
+}
+
+// AddFused adds a node of a fused op with its definition, and returns its outputs. Inputs without a type are floats.
+func AddFused(t *testing.T, m *onnx.Model, op string, inputs []*onnx.Value, outputs []string,
+	attrs ...*onnx.Attribute) (made []*onnx.Value) {
+	t.Helper()
+	for inputs[len(inputs)-1] == nil {
+		inputs = inputs[:len(inputs)-1]
+	}
+	s := fused.Site{Attributes: attrs, Opset: m.Opset("")}
+	for _, v := range inputs {
+		typ, dims := onnx.Undefined, []int64(nil)
+		if v != nil && v.Const != nil {
+			typ, dims = v.Const.DataType, v.Const.Dims
+		} else if v != nil {
+			typ = onnx.Float
+			if declared, ok := v.Type(); ok {
+				typ = declared.DataType
+			}
+		}
+		s.Types, s.Dims = append(s.Types, typ), append(s.Dims, dims)
+	}
+	f, err := fused.Lookup(op).Function(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range outputs {
+		made = append(made, m.Graph.NewValue(name))
+	}
+	n := m.Graph.AddNode(op, inputs, made, attrs...)
+	n.Domain, n.Overload = f.Domain, f.Overload
+	if m.Function(f.Domain, f.Name, f.Overload) == nil {
+		m.Functions = append(m.Functions, f)
+	}
+	return made
 }
 
 // StoredInputs returns inputs of StoredModel.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
@@ -131,56 +132,20 @@ func TestExpertsForTargets(t *testing.T) {
 			r := rand.New(rand.NewPCG(5, 6))
 			m := onnx.New(10, 23)
 			m.ImportOpset(fused.Domain, fused.Version)
-			float := func(name string, dims ...int64) *onnx.Value {
-				x := onnx.Type{DataType: onnx.Float, HasShape: true}
-				for _, d := range dims {
-					x.Dims = append(x.Dims, onnx.Dim{Value: d})
-				}
-				return m.Graph.AddInput(name, x)
+			float := func(name string, width int) *onnx.Value {
+				return m.Graph.AddInput(name, onnxtest.Type(onnx.Float, 2, 3, width))
 			}
-			add := func(op string, inputs []*onnx.Value, outputs []string, attrs ...*onnx.Attribute) []*onnx.Value {
-				for inputs[len(inputs)-1] == nil {
-					inputs = inputs[:len(inputs)-1]
-				}
-				var values []*onnx.Value
-				for _, name := range outputs {
-					values = append(values, m.Graph.NewValue(name))
-				}
-				n := m.Graph.AddNode(op, inputs, values, attrs...)
-				n.Domain = fused.Domain
-				s := fused.Site{Attributes: attrs, Opset: 23}
-				for _, v := range inputs {
-					typ, dims := onnx.Undefined, []int64(nil)
-					if v != nil && v.Const != nil {
-						typ, dims = v.Const.DataType, v.Const.Dims
-					} else if v != nil && strings.HasPrefix(v.Name, "ids") {
-						typ = onnx.Int64
-					} else if v != nil {
-						typ = onnx.Float
-					}
-					s.Types, s.Dims = append(s.Types, typ), append(s.Dims, dims)
-				}
-				f, err := fused.Lookup(op).Function(s)
-				if err != nil {
-					t.Fatal(err)
-				}
-				n.Overload = f.Overload
-				m.Functions = append(m.Functions, f)
-				return values
-			}
-			x, logits := float("x", 2, 3, hidden), float("logits", 2, 3, experts)
-			ids := []int64{0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1}
+			x, logits := float("x", hidden), float("logits", experts)
 			var route []*onnx.Value
 			if c.score != "" {
-				route = add("TopKRouter", []*onnx.Value{logits}, []string{"weights", "ids"}, onnx.IntAttr("top_k", 2),
-					onnx.StringAttr("score", c.score), onnx.StringAttr("order", "score_first"),
-					onnx.IntAttr("groups", 1), onnx.IntAttr("group_top_k", 1), onnx.StringAttr("group_score", "max"),
-					onnx.FloatAttr("excluded_score", 0), onnx.IntAttr("renormalize", 1),
-					onnx.FloatAttr("epsilon", 1e-20), onnx.FloatAttr("scale", 2.5))
+				route = rewritetest.AddFused(t, m, "TopKRouter", []*onnx.Value{logits}, []string{"weights", "ids"},
+					fused.TopKRouter{TopK: 2, Score: c.score, Order: "score_first", Groups: 1, GroupTopK: 1,
+						GroupScore: "max", Renormalize: true, Epsilon: 1e-20, Scale: 2.5}.Attributes()...)
+				route[1].SetType(onnx.Type{DataType: onnx.Int64})
 			} else {
-				chosen := onnx.NewInt64s("ids", ids)
+				chosen := onnx.NewInt64s("ids", []int64{0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1})
 				chosen.Dims = []int64{2, 3, 2}
-				route = []*onnx.Value{float("weights", 2, 3, 2), m.Graph.AddInitializer(chosen)}
+				route = []*onnx.Value{float("weights", 2), m.Graph.AddInitializer(chosen)}
 			}
 			inputs := append([]*onnx.Value{x}, append(route, make([]*onnx.Value, 12)...)...)
 			matrix := func(f rewritetest.StoredForm, at [6]int, n, k int64, bias bool) *fused.Quantized {
@@ -192,18 +157,11 @@ func TestExpertsForTargets(t *testing.T) {
 					}
 				}
 				if bias {
-					b := onnx.NewFloat32s("bias", []int64{experts, n}, make([]float32, experts*n))
-					v, err := reference.FromONNX(b)
-					if err != nil {
-						t.Fatal(err)
+					v := make([]float32, experts*n)
+					for i := range v {
+						v[i] = float32(r.IntN(16)) / 16
 					}
-					for i := range v.F {
-						v.F[i] = float64(r.IntN(16)) / 16
-					}
-					if b, err = v.ToONNX("bias"); err != nil {
-						t.Fatal(err)
-					}
-					inputs[at[5]] = m.Graph.AddInitializer(b)
+					inputs[at[5]] = m.Graph.AddInitializer(onnx.NewFloat32s("bias", []int64{experts, n}, v))
 				}
 				return q
 			}
@@ -217,14 +175,11 @@ func TestExpertsForTargets(t *testing.T) {
 			if c.bias {
 				limit = 0.75
 			}
-			y := add("QMoE", inputs, []string{"y"}, onnx.StringAttr("activation", c.activation),
-				onnx.FloatAttr("alpha", 1), onnx.FloatAttr("limit", limit), onnx.FloatAttr("up_offset", 0),
-				onnx.StringAttr("packing", c.packing), onnx.StringAttr("gate_up_code", up.Code),
-				onnx.IntAttr("gate_up_zero", up.Zero),
-				onnx.IntAttr("gate_up_block", up.Block), onnx.StringAttr("down_code", down.Code),
-				onnx.IntAttr("down_zero", down.Zero), onnx.IntAttr("down_block", down.Block),
-				onnx.IntAttr("hidden", hidden), onnx.IntAttr("inner", inner),
-				onnx.StringAttr("activations", "float"))[0]
+			y := rewritetest.AddFused(t, m, "QMoE", inputs, []string{"y"}, fused.QMoE{
+				GLU:     fused.GLU{Activation: c.activation, Alpha: 1, Limit: limit},
+				Packing: c.packing, GateUpCode: up.Code, GateUpZero: up.Zero, GateUpBlock: up.Block,
+				DownCode: down.Code, DownZero: down.Zero, DownBlock: down.Block, Hidden: hidden, Inner: inner,
+				Activations: "float"}.Attributes()...)[0]
 			y.SetType(onnx.Type{DataType: onnx.Float})
 			m.Graph.AddOutput(y)
 			in := map[string]*reference.Tensor{}
