@@ -4,8 +4,10 @@
     onnx-op-versions.py > rewrite/convert/versions.txt
 
 A line is an op and its versions: the one in force at opset 11, or the first, and every later one. A version marked with
-"=" differs from the one before in its text and in types that were added, and in nothing else. Deprecated ops are left
-out. The line "ir_version" has the IR version that belongs to every opset. Needs onnx.
+"=" differs from the one before in its text and in types that were added, and in nothing else. "bfloat16:15" means that
+all inputs and outputs that can be float32 can be bfloat16 since opset 15, and never if it is 0; without it, they can
+since opset 13. Deprecated ops are left out. The line "ir_version" has the IR version that belongs to every opset. Needs
+onnx.
 """
 
 import onnx
@@ -38,6 +40,12 @@ def same(old, new):
     )
 
 
+def in_bfloat16(schema):
+    """Whether everything that can be float32 can be bfloat16, None if nothing can be float32."""
+    floats = [t.allowed_type_strs for t in schema.type_constraints if "tensor(float)" in t.allowed_type_strs]
+    return all("tensor(bfloat16)" in t for t in floats) if floats else None
+
+
 def main():
     history = {}
     for s in defs.get_all_schemas_with_history():
@@ -58,6 +66,10 @@ def main():
         words = [str(schemas[0].since_version)]
         for old, new in zip(schemas, schemas[1:]):
             words.append(f"{new.since_version}{'=' if same(old, new) else ''}")
+        takes = [(s.since_version, in_bfloat16(s)) for s in schemas]
+        since = min((v for v, whether in takes if whether), default=0)
+        if since > 13 or not since and any(whether is False for _, whether in takes):
+            words.append(f"bfloat16:{since}")
         print(name, *words)
 
 

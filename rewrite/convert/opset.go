@@ -189,9 +189,11 @@ type version struct {
 	same bool
 }
 
-// standard is the content of versions.txt: the versions of every op, oldest first, and the IR version of every opset.
+// standard is the content of versions.txt: the versions of every op, oldest first, the first opset in which an op has
+// bfloat16 if that is not opset 13 (0: none has it), and the IR version of every opset.
 type standard struct {
 	ops       map[string][]version
+	bfloat16  map[string]int64
 	irVersion map[int64]int64
 	newest    int64
 }
@@ -205,7 +207,7 @@ var known = sync.OnceValue(func() *standard {
 })
 
 func parseVersions(text string) (*standard, error) {
-	s := &standard{ops: map[string][]version{}, irVersion: map[int64]int64{}}
+	s := &standard{ops: map[string][]version{}, bfloat16: map[string]int64{}, irVersion: map[int64]int64{}}
 	for i, line := range strings.Split(text, "\n") {
 		words := strings.Fields(line)
 		if len(words) == 0 || words[0] == "#" {
@@ -223,10 +225,15 @@ func parseVersions(text string) (*standard, error) {
 				s.newest = max(s.newest, o)
 				continue
 			}
-			number, same := strings.CutSuffix(w, "=")
+			half, isHalf := strings.CutPrefix(w, "bfloat16:")
+			number, same := strings.CutSuffix(half, "=")
 			since, err := strconv.ParseInt(number, 10, 64)
 			if err != nil {
 				return nil, fmt.Errorf("versions.txt:%d: %q is not a version of %s", i+1, w, words[0])
+			}
+			if isHalf {
+				s.bfloat16[words[0]] = since
+				continue
 			}
 			s.ops[words[0]] = append(s.ops[words[0]], version{since, same})
 		}

@@ -50,7 +50,7 @@ func TestEveryVersionHasAStep(t *testing.T) {
 }
 
 func TestParseVersionsErrs(t *testing.T) {
-	for _, text := range []string{"ir_version 13", "ir_version a:7", "Add 13 x", "Add 13 =14"} {
+	for _, text := range []string{"ir_version 13", "ir_version a:7", "Add 13 x", "Add 13 =14", "Add bfloat16:x"} {
 		if s, err := parseVersions(text); err == nil {
 			t.Errorf("%q: %v", text, s)
 		}

@@ -180,7 +180,8 @@ func TestFamilies(t *testing.T) {
 // TestBasesOfWaves finds the rates of every base, with the channels in halves, in pairs and all different.
 func TestBasesOfWaves(t *testing.T) {
 	const n = 8
-	for _, base := range []float64{1e2, 1e3, 1e4, 2e4, 5e4, 1e5, 1.5e5, 1.6e5, 2e5, 2.5e5, 3e5, 5e5, 6e5, 8e5, 1e6, 1e8} {
+	for _, base := range []float64{1e2, 1e3, 1e4, 2e4, 5e4, 1e5, 1.5e5, 1.6e5, 2e5, 2.5e5, 3e5, 5e5, 6e5, 8e5,
+		1e6, 1e8} {
 		for form, which := range []func(k int) float64{func(k int) float64 { return float64(k%4) / 4 },
 			func(k int) float64 { return float64(k/2) / 4 }, func(k int) float64 { return float64(k) / 8 }} {
 			w := &waves{cosine: make([]bool, n), rates: make([]float64, n)}

@@ -127,7 +127,8 @@ func StoredModel(t *testing.T, f StoredForm, typ onnx.DataType) *onnx.Model {
 	}
 	exact := onnx.StringAttr("activations", "float")
 	add(fused.LinearName, "plain", n, append([]*onnx.Value{x}, weights...), exact)
-	add(fused.LinearName, "biased", n, append(append([]*onnx.Value{x}, weights...), m.Graph.AddInitializer(bias)), exact)
+	add(fused.LinearName, "biased", n, slices.Concat([]*onnx.Value{x}, weights,
+		[]*onnx.Value{m.Graph.AddInitializer(bias)}), exact)
 	add(fused.LinearName, "fewer", n-4, append([]*onnx.Value{x}, weights...), exact)
 	add(fused.EmbeddingName, "rows", n, append([]*onnx.Value{ids}, weights...))
 	add(fused.EmbeddingName, "rows of more", n+11, append([]*onnx.Value{ids}, weights...))

@@ -109,7 +109,8 @@ var lawCases = []struct {
 	}},
 	{"branches", 1, func(c *laws) {
 		cond := c.Op("Cast", 1, onnx.IntAttr("to", int64(onnx.Bool)))
-		c.out(c.Op("If", cond, body(c.Builder, "then_branch", func(b *onnxtest.Builder) { b.Output(b.Op("Add", c.x, c.y)) }),
+		c.out(c.Op("If", cond,
+			body(c.Builder, "then_branch", func(b *onnxtest.Builder) { b.Output(b.Op("Add", c.x, c.y)) }),
 			body(c.Builder, "else_branch", func(b *onnxtest.Builder) { b.Output(c.x) })))
 	}},
 	{"a branch with a constant", 0, func(c *laws) {
