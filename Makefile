@@ -18,8 +18,13 @@ DEMO_LIBRARY := $(BUILD)/kernels/here/libmojo_ops.$(SO)
 # The version that the wheel has, too: CHANGELOG.md's. Without Python, the commit.
 VERSION := $(shell $(PYTHON) python/backend.py --version 2>/dev/null || \
 	git describe --always --dirty 2>/dev/null || echo dev)
-# The program and the tests are compiled with the same flags, so that what both need is compiled once.
-export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath)
+# The program and the tests are compiled with the same flags, so that what both need is compiled once. Tables for
+# debuggers take a tenth of the time to compile; -gcflags=all=-dwarf=true in GOFLAGS writes them.
+COMPILED := -trimpath -gcflags=all=-dwarf=false
+export GOFLAGS := $(COMPILED) $(filter-out $(COMPILED),$(shell $(GO) env GOFLAGS 2>/dev/null))
+# Go's compiler collects no garbage below 400 MiB, which takes a tenth of its time. runtime, the largest package, then
+# takes 420 MB.
+GO_BUILD = GOGC=off GOMEMLIMIT=400MiB $(GO) build
 # If ccache is installed, the C++ and CUDA compilers' results are kept; CCACHE= turns that off. Paths are relative to
 # the clone, so that clones share results.
 CCACHE := $(shell command -v ccache 2>/dev/null)
@@ -98,10 +103,9 @@ clean: ## remove what was built; the Python environments stay
 distclean: ## remove build/ with everything in it
 	rm -rf $(BUILD)
 
-# GOGC=400 is for the compiler: an eighth less time for a third more memory.
 $(BIN): $(GO_FILES) $(if $(TAGS),FORCE)
 	@mkdir -p $(BUILD)
-	GOGC=400 $(GO) build -trimpath -tags "$(TAGS)" -ldflags "-X main.version=$(VERSION)" -o $@ ./cmd/mojo-patch
+	$(GO_BUILD) -tags "$(TAGS)" -ldflags "-w -X main.version=$(VERSION)" -o $@ ./cmd/mojo-patch
 
 $(LIBRARY): $(KERNELS)
 	@cp -f $< $@.tmp && mv -f $@.tmp $@

@@ -86,7 +86,7 @@ GIVEN := -ldflags "-s -w -buildid= -extldflags=-s -X main.version=$(VERSION)"
 $(WHEEL_BIN): $(GO_FILES)
 	@echo "building the program of the wheel"
 	@mkdir -p $(@D)
-	@$(WHEEL_CC) CGO_ENABLED=1 GOGC=400 $(GO) build $(GIVEN) -o $@ ./cmd/mojo-patch
+	@$(WHEEL_CC) CGO_ENABLED=1 $(GO_BUILD) $(GIVEN) -o $@ ./cmd/mojo-patch
 
 # The licenses of the Go modules that the program links, as their authors wrote them.
 MODULE_LICENSES := $(BUILD)/release/THIRD_PARTY-LICENSES

@@ -39,7 +39,7 @@ $(RELEASE)/%/.done: $(GO_FILES) $(KERNEL_FILES) $(BUILD)/zig/.installed $(LIBRAR
 	@echo "building for $*"
 	@mkdir -p $(@D)
 	@CC="$(CURDIR)/$(ZIG) cc -target $(ZIG_$*) $(CC_$*)" $(GO_$*) CGO_ENABLED=1 \
-		$(GO) build $(GIVEN) -o $(@D)/mojo-patch$(EXE_$*) ./cmd/mojo-patch
+		$(GO_BUILD) $(GIVEN) -o $(@D)/mojo-patch$(EXE_$*) ./cmd/mojo-patch
 	@if [ "$*" = "linux-$(MACHINE)" ] && [ "$$(uname -s)" = Linux ]; then cp $(LIBRARY) $(@D)/; else \
 		for tool in "c++ -target $(ZIG_$*)" ar; do \
 			printf '#!/bin/sh\nexec "%s" -m ziglang %s "$$@"\n' "$(CURDIR)/$(BUILD)/zig/bin/python" "$$tool" \
