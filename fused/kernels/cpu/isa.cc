@@ -48,7 +48,7 @@ bool HasDotProd() {
 #endif
 
 #if defined(MOJO_HERE_KERNELS)
-// Here reports whether this machine has the one instruction set of the library. It takes no cap.
+// Here reports whether this machine has the library's instruction set. It takes no cap.
 bool Here(const char* cap) {
   if (cap != nullptr && cap[0] != '\0') return false;
   return MOJO_HERE_LEVEL == 2 ? HasVNNI() : HasAVX2();
@@ -66,7 +66,7 @@ int Level(const char* cap) {
 #if defined(MOJO_HERE_KERNELS)
 
 const KernelTable* BestKernels(const char* cap) { return Here(cap) ? &MOJO_HERE_KERNELS : nullptr; }
-const LinearFns* BestLinear(const char* cap) { return Here(cap) ? &MOJO_HERE_LINEAR : nullptr; }
+const LinearFns* BestLinear(const char* cap) { return Here(cap) ? &kPortableLinear : nullptr; }
 
 #else
 
