@@ -1,7 +1,6 @@
 // KernelOf makes the three functions of a Backend from one type: the state of a node.
 #pragma once
 
-#include <memory>
 #include <new>
 
 #include "common/op.h"
@@ -19,10 +18,14 @@ namespace mojo {
 template <class State>
 struct KernelOf {
   static OrtStatus* Create(const KernelInit& init, void** kernel) {
-    std::unique_ptr<State> state(new (std::nothrow) State{});
+    // std::unique_ptr needs <memory>, which takes a quarter of the time to compile the ops.
+    State* const state = new (std::nothrow) State{};
     if (state == nullptr) return OutOfMemory(init.api);
-    if (OrtStatus* s = state->Init(init)) return s;
-    *kernel = state.release();
+    if (OrtStatus* s = state->Init(init)) {
+      delete state;
+      return s;
+    }
+    *kernel = state;
     return nullptr;
   }
 
