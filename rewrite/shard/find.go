@@ -37,10 +37,17 @@ func (f *finder) find() {
 		if f.claimed[n] {
 			continue
 		}
-		if _, weight := factors(n); weight != nil && f.isLarge(n) {
-			f.try(n, weight, func(b *block) error { return b.columns(n) })
-		} else if n.Is("Gather") && n.Inputs[0].Constant() != nil && f.isLarge(n) {
-			f.try(n, n.Inputs[0], func(b *block) error { return b.lookup(n) })
+		_, weight := factors(n)
+		divide := func(b *block) error { return b.columns(n) }
+		if n.Is("Gather") && n.Inputs[0].Constant() != nil {
+			weight, divide = n.Inputs[0], func(b *block) error { return b.lookup(n) }
+		}
+		switch {
+		case weight == nil:
+		case f.isLarge(n):
+			f.try(n, weight, divide)
+		case f.reasons[weight] == nil:
+			f.reasons[weight] = fmt.Errorf("it has fewer than %d bytes, and would need an operation of its own", f.options.Least)
 		}
 	}
 	f.addFirst()

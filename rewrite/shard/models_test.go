@@ -13,6 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/shard"
+	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
 // TestModels divides every bundled model over 2 and 4 ranks, evaluates all ranks together without rounding, and compares
@@ -51,6 +52,41 @@ func TestModels(t *testing.T) {
 					}
 				}
 			}
+		})
+	}
+}
+
+// TestForms divides models with the caches, products and weights that apply and quantize make.
+func TestForms(t *testing.T) {
+	for _, form := range []struct {
+		name, model string
+		request     rewrite.Request
+	}{
+		{"static caches", "llama-kv-dynamo-fp32", rewrite.Request{StaticCache: &staticcache.Options{Length: 64}}},
+		{"pools of blocks", "llama-kv-dynamo-fp32", rewrite.Request{PagedCache: 16}},
+		{"merged products", "llama-kv-dynamo-fp32", rewrite.Request{Merge: rewrite.MergeAll}},
+		{"latents", "deepseek3naive-kv-dynamo-fp32", rewrite.Request{LatentCache: true}},
+		{"bfloat16", "qwen3-dynamo-fp32", rewrite.Request{DType: onnx.BFloat16}},
+		{"states", "../llm/generate/testdata/hybrid-fp32", rewrite.Request{}},
+	} {
+		t.Run(form.name, func(t *testing.T) {
+			m, err := onnx.Read("../../models/" + form.model + ".onnx")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			form.request.AssumeAvailable, form.request.Verify = true, rewrite.VerifyOff
+			if _, err := rewrite.Apply(m, form.request); err != nil {
+				t.Fatal(err)
+			}
+			p, err := shard.New(m, shard.Options{Ranks: 2, Experts: shard.Split, Least: 1024})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range p.Whole {
+				t.Errorf("%s stays whole: %s", c.Name, c.Reason)
+			}
+			equal(t, m, p)
 		})
 	}
 }

@@ -44,7 +44,7 @@ func (p *proofs) prove(b *block) (string, error) {
 	what := fmt.Sprintf("%d nodes from %q to %q on %d ranks", len(nodes), nodes[0].Label(), nodes[len(nodes)-1].Label(), b.ranks)
 	models := make([]*onnx.Model, b.ranks)
 	for rank := range models {
-		if models[rank], err = part.Clone(); err != nil {
+		if models[rank], err = p.model.Part(nodes, ports, outputs); err != nil {
 			return "", err
 		}
 		w := &builder{model: models[rank], facts: p.facts.DataType, rank: int64(rank), ranks: b.ranks}
@@ -128,12 +128,8 @@ func (p *proofs) trial(inputs []*onnx.Value, k prove.Kind, world int) (in []*ref
 		}
 		shape = p.maskShape(v, shape, world)
 		x, err := prove.MakeInput(k, i, p.facts.DataType(v), shape)
-		if most := indexed(v); err == nil && most > 0 { // ids of all ranks
-			ids := make([]int64, x.Len())
-			for i := range ids {
-				ids[i] = (int64(i)*7 + int64(i)/3) % most
-			}
-			x = reference.NewInts(x.DataType, x.Shape, ids)
+		if numbers := p.meant(v, shape, world); err == nil && numbers != nil {
+			x = reference.NewInts(x.DataType, x.Shape, numbers)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", v.Name, err)
@@ -143,23 +139,39 @@ func (p *proofs) trial(inputs []*onnx.Value, k prove.Kind, world int) (in []*ref
 	return in, nil
 }
 
-// indexed returns the number of rows or experts that an input of ids chooses from, 0 for another input.
-func indexed(v *onnx.Value) int64 {
-	for _, u := range v.Uses() {
-		n, table := u.Node, (*onnx.Value)(nil)
-		switch {
-		case n.Is("Gather") && u.Index == 1 && n.AttrInt("axis", 0) == 0:
-			table = n.Inputs[0]
-		case n.Domain == fused.Domain && (n.OpType == fused.MoEName || n.OpType == fused.QMoEName) && u.Index == fused.MoEIDs:
-			table = n.Inputs[fused.MoEGateUp]
-		default:
-			continue
+// meant returns integers of an input that have a meaning: ids of all rows of a table or of all experts, and the lengths
+// and blocks of packed sequences. It returns nil for other inputs.
+func (p *proofs) meant(v *onnx.Value, shape []int64, world int) []int64 {
+	fill := func(f func(i int64) int64) []int64 {
+		list := make([]int64, product(shape))
+		for i := range list {
+			list[i] = f(int64(i))
 		}
-		if t := table.Constant(); t != nil {
-			return t.Dims[0]
+		return list
+	}
+	for _, u := range v.Uses() {
+		n := u.Node
+		isMixture := n.Domain == fused.Domain && (n.OpType == fused.MoEName || n.OpType == fused.QMoEName)
+		switch table := n.Inputs[0]; {
+		case isMixture && u.Index == fused.MoEIDs:
+			table = n.Inputs[fused.MoEGateUp]
+			fallthrough
+		case n.Is("Gather") && u.Index == 1 && n.AttrInt("axis", 0) == 0:
+			if t := table.Constant(); t != nil {
+				return fill(func(i int64) int64 { return (i*7 + i/3) % t.Dims[0] })
+			}
+		case n.Domain != fused.Domain || n.OpType != fused.PagedAttentionName:
+		case u.Index == fused.PagedAttentionCumulativeSequenceLength:
+			tokens, sequences := p.facts.Size(n.Inputs[0], world, 0), shape[0]-1
+			return fill(func(i int64) int64 { return i * tokens / max(sequences, 1) })
+		case u.Index == fused.PagedAttentionPastSeqlens:
+			return fill(func(int64) int64 { return 0 })
+		case u.Index == fused.PagedAttentionBlockTable:
+			pool := p.facts.Size(n.Inputs[fused.PagedAttentionKeyCache], world, 0)
+			return fill(func(i int64) int64 { return i % max(pool, 1) })
 		}
 	}
-	return 0
+	return nil
 }
 
 // maskShape makes a mask of keys as long as the keys that attention has: the names of sizes alone do not say that.
