@@ -50,6 +50,14 @@ $(RAY_VENV)/.installed: $(REQUIREMENTS)/ray.txt | $(VENV)/.installed
 		echo "ray cannot be installed here (see above)" >&2
 	@touch $@
 
+# MPICH and Open MPI, which have files of the same names. They are not imported: no package needs them.
+MPI := $(BUILD)/mpi
+$(MPI)/%/.installed: $(REQUIREMENTS)/%.txt | $(VENV)/.installed
+	@echo "installing $< into $(@D)"
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv --without-pip $(@D)
+	@$(VENV)/bin/python -m pip --python $(@D)/bin/python $(PIP_INSTALL) --no-deps -r $<
+	@touch $@
+
 # The onnxruntime that `make fetch` puts into the user's cache folder.
 FETCHED := $(BUILD)/.onnxruntime
 $(FETCHED): tools/fetch-onnxruntime.sh

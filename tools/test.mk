@@ -7,13 +7,14 @@ TEST_ENV = MOJO_REQUIRE_ORT=1 ONNXRUNTIME_LIB="$$(cat $(FETCHED))" MOJO_OPS_LIBR
 
 # What the steps need is fetched and built first, side by side; then they run three at a time, since some of them wait
 # as much as they work, the longest ones first. Ray gives up a process that answers late, so they make way for test-ray.
-TEST_STEPS := test-kernels test-go test-cuda test-cann test-zoo test-isa test-arm64 test-wheel \
+TEST_STEPS := test-kernels test-ranks test-go test-cuda test-cann test-zoo test-isa test-arm64 test-wheel \
 	test-examples test-fetch check test-docs
 TEST_NEEDS := all $(DEMO_LIBRARY) $(FETCHED) $(NODE_TESTS)/.done $(VENV)/.installed $(VENV)/.wheel $(NVCC_STAMP) \
-	$(CANN_VENV)/.installed $(RAY_VENV)/.installed
-# Both build in build/kernels: there one waits for the other.
+	$(CANN_VENV)/.installed $(RAY_VENV)/.installed $(MPI)/mpich/.installed $(MPI)/openmpi/.installed
+# They build in build/kernels: there one waits for the other.
 ifdef STEPS
 test-cann: | test-cuda
+test-cuda: | test-ranks
 endif
 
 .PHONY: test-steps test-ray $(TEST_STEPS) test-quick
@@ -51,6 +52,12 @@ test-zoo: all $(FETCHED) ## patch the bundled models, run them in every way, and
 
 test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitizers
 	PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/run.sh $(BUILD)/kernels $(VENV)/bin/python
+
+test-ranks: all $(VENV)/.installed | $(MPI)/mpich/.installed $(MPI)/openmpi/.installed ## ranks in real processes
+	@echo "collective ops between processes"
+	@$(call logged,ranks,"$(CMAKE)" --build $(BUILD)/kernels --target mojo_ranks_test)
+	@$(VENV)/bin/python fused/kernels/tests/ranks_test.py $(LIBRARY) $(BUILD)/kernels/mojo_ranks_test \
+		$(MPI)/mpich $(MPI)/openmpi
 
 # The loops of each instruction set have tests of their own (test-kernels): the last one that the machine has is tested
 # whole, every form on the others.

@@ -1,6 +1,6 @@
 // AllReduceAddRMSNorm on the CPU.
-#include "common/attributes.h"
-#include "cpu/backends.h"
+#include "collective/cpu/all_reduce.h"
+#include "cpu/scratch.h"
 #include "rmsnorm/cpu/prepared_scale.h"
 
 namespace mojo {
@@ -10,7 +10,10 @@ namespace {
 struct ReducedNorm {
   AllReduceAddRMSNormAttributes attributes{};
   NormFn run = nullptr;
+  ElementType type = kFloat32;
+  Member member;
   PreparedScale prepared;
+  HostMemory memory;
 
   OrtStatus* Init(const KernelInit& init);
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
@@ -18,12 +21,10 @@ struct ReducedNorm {
 
 OrtStatus* ReducedNorm::Init(const KernelInit& init) {
   if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  if (attributes.ranks > 1) {
-    return Errorf(init.api, "mojo.%s: %lld ranks: this library connects no ranks", init.def.name,
-                  static_cast<long long>(attributes.ranks));
-  }
+  if (OrtStatus* s = member.Init(init, attributes.rank, attributes.ranks, attributes.plan)) return s;
+  type = ToElementType(init.types.inputs[0]);
   NormKey key;
-  key.x = ToElementType(init.types.inputs[0]);
+  key.x = type;
   key.y = ToElementType(init.types.outputs[0]);
   key.scale_after_cast = attributes.scale_after_cast;
   key.add = true;
@@ -31,6 +32,7 @@ OrtStatus* ReducedNorm::Init(const KernelInit& init) {
   if (run == nullptr) {
     return Errorf(init.api, "mojo.%s: no CPU kernel for this combination of types", init.def.name);
   }
+  if (OrtStatus* s = memory.Find(init)) return s;
   return prepared.Prepare(init, kAllReduceAddRMSNormScale);
 }
 
@@ -46,6 +48,16 @@ OrtStatus* ReducedNorm::Compute(const Api& api, OrtKernelContext* context) const
   if (OrtStatus* s = call.Make(1, &args.sum)) return s;
   args.x = call.data[0];
   args.residual = call.data[kAllReduceAddRMSNormResidual];
+  HostScratch scratch;
+  if (member.ranks > 1) {
+    void* reduced = args.sum;
+    if (reduced == nullptr && x.Count() > 0) {
+      if (OrtStatus* s = scratch.Take(api, context, memory, x.Count() * SizeOf(type))) return s;
+      reduced = scratch.memory();
+    }
+    if (OrtStatus* s = AllReduce(api, context, member, type, args.x, reduced, x.Count())) return s;
+    args.x = reduced;
+  }
   if (rows == 0 || width == 0) return nullptr;
   args.width = width;
   args.epsilon = attributes.epsilon;
