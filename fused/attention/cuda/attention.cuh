@@ -188,8 +188,8 @@ __device__ __forceinline__ float Score(const MojoAttentionArgs& a, float product
 __device__ __forceinline__ float Finite(float most) { return most == -INFINITY ? 0 : most; }
 
 // SinkScore is the sink of a head as an exponent of two, minus infinity without one. It is finite if the sink is, so
-// that a difference of sinks is never infinity minus infinity, and a sink far below 0 still counts for a query that sees
-// no key: times log2(e), sinks of great magnitude would overflow.
+// that a difference of sinks is never infinity minus infinity, and a sink far below 0 still counts for a query that
+// sees no key: times log2(e), sinks of great magnitude would overflow.
 __device__ __forceinline__ float SinkScore(const float* sinks, int head) {
   constexpr float kMost = 3.40282347e38f;
   if (sinks == nullptr) return -INFINITY;

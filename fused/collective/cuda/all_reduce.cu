@@ -16,8 +16,13 @@ namespace {
 
 constexpr int kThreads = 512;
 // A row has at most a pack in each of kMostThreads threads, or kMostNormPacks in each of kThreads.
-constexpr int kMostThreads = 1024;
+constexpr int kMostThreads = 768;
 constexpr int kMostNormPacks = 4;
+template <int kPacks>
+constexpr int kThreadsOf = kPacks == 1 ? kMostThreads : kThreads;
+// The blocks that must fit a multiprocessor: more where registers allow it.
+template <class X, int kRanks, int kPacks>
+constexpr int kBlocksAtOnce = kRanks == 2 && kPacks == 1 && sizeof(X) == 2 ? 2 : 1;
 
 // Elements are count elements in packs; those behind the last are zeros.
 template <class T>
@@ -55,10 +60,10 @@ struct Elements {
 
 // ReduceOnce.
 //
-// Registers: 40 for two ranks, 80 for more. No shared memory.
+// Registers: 40 for two ranks, 96 for more. No shared memory.
 template <class T, int kRanks>
-__global__ __launch_bounds__(kThreads) void ReduceOnce(const __grid_constant__ PeerView p, const T* x, T* y,
-                                                       const Elements<T> elements, uint32_t packs) {
+__global__ __launch_bounds__(kThreads, 1) void ReduceOnce(const __grid_constant__ PeerView p, const T* x, T* y,
+                                                          const Elements<T> elements, uint32_t packs) {
   WaitForPrevious();
   LetNextStart();
   const Step step(p);
@@ -85,11 +90,10 @@ struct NormParams {
 
 // ReduceAddNorm handles a row in each block, with up to kPacks packs in a thread.
 //
-// Registers: 64 with one pack, 104 with more. Shared memory: 128 bytes.
+// Registers: 48 for two ranks with one pack, else 128. Shared memory: 128 bytes.
 template <class X, class Y, class S, int kRanks, int kPacks>
-__global__ __launch_bounds__(kPacks == 1 ? kMostThreads
-                                         : kThreads) void ReduceAddNorm(const __grid_constant__ PeerView p,
-                                                                        const __grid_constant__ NormParams n) {
+__global__ __launch_bounds__(kThreadsOf<kPacks>, kBlocksAtOnce<X, kRanks, kPacks>) void ReduceAddNorm(
+    const __grid_constant__ PeerView p, const __grid_constant__ NormParams n) {
   constexpr int kCount = kPackSize<X>;
   alignas(16) __shared__ float sums[kMostThreads / 32];
   const int packs = n.width / kCount;
@@ -174,19 +178,16 @@ cudaError_t RunNorm(const PeerView& peers, const NormParams& n, cudaStream_t str
   static std::atomic<int> known[kMostThreads / 32 + 1];
   const auto kernel = ReduceAddNorm<X, Y, S, kRanks, kPacks>;
   const size_t packs = static_cast<size_t>(n.width) / kPackSize<X>;
-  const auto threads = static_cast<unsigned>(DivideUp(DivideUp(packs, kPacks), 32) * 32);
+  const auto threads = static_cast<unsigned>(std::min(DivideUp(packs, 32) * 32, size_t{kThreadsOf<kPacks>}));
   const auto blocks = static_cast<unsigned>(std::min(n.rows, AtOnce(kernel, static_cast<int>(threads), known)));
   return Launch(kernel, blocks, threads, 0, stream, peers, n);
 }
 
 template <class X, class Y, class S>
 cudaError_t RunNorm(const PeerView& peers, const NormParams& n, cudaStream_t stream) {
-  const bool one = n.width / kPackSize<X> <= kMostThreads;
-  if (peers.ranks == 2) {
-    return one ? RunNorm<X, Y, S, 2, 1>(peers, n, stream) : RunNorm<X, Y, S, 2, kMostNormPacks>(peers, n, stream);
-  }
-  return one ? RunNorm<X, Y, S, kMostPeers, 1>(peers, n, stream)
-             : RunNorm<X, Y, S, kMostPeers, kMostNormPacks>(peers, n, stream);
+  if (peers.ranks > 2) return RunNorm<X, Y, S, kMostPeers, kMostNormPacks>(peers, n, stream);
+  return n.width / kPackSize<X> <= kMostThreads ? RunNorm<X, Y, S, 2, 1>(peers, n, stream)
+                                                : RunNorm<X, Y, S, 2, kMostNormPacks>(peers, n, stream);
 }
 
 // RunNarrow dispatches on the types; N is the type other than float32.

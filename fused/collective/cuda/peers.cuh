@@ -44,7 +44,8 @@ struct Step {
   __device__ __forceinline__ void End(uint32_t bytes) const {
     __syncthreads();
     if (threadIdx.x != 0) return;
-    __threadfence();
+    // What ClearLast wrote must be in the buffer before the next message of this rank is in a peer's.
+    p.on_host ? __threadfence_system() : __threadfence();
     if (atomicAdd(&p.state->ended, 1u) != gridDim.x - 1) return;
     volatile PeerState* const state = p.state;
     state->ended = 0, state->clear = bytes, state->step = number + 1, state->buffer = buffer == 2 ? 0 : buffer + 1;

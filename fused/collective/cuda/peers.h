@@ -39,32 +39,38 @@ struct PeerView {
   PeerStatus* status;
   uint64_t patience;  // nanoseconds that a kernel waits for a peer
   int rank, ranks;
+  bool on_host;                   // the buffers are memory of the host
   int blocks;                     // of a launch, at most: those that every rank's GPU runs at once
   uint32_t once_slot, part_slot;  // bytes of a message, at most
 
   static constexpr size_t kMostBlocks = 128;
   static constexpr size_t kSignalBytes = kMostBlocks * kMostPeers * sizeof(uint64_t);
-  static constexpr size_t kOnceBytes = size_t{4} << 20, kPartBytes = size_t{16} << 20;
-  static constexpr size_t kBytes = kSignalBytes + 3 * (kOnceBytes + kPartBytes);
 
   // OnceAt and PartAt are where a rank's message begins in the memory of the rank that it is for.
   __host__ __device__ size_t OnceAt(uint32_t buffer, int from) const {
-    return kSignalBytes + buffer * kOnceBytes + static_cast<size_t>(from) * once_slot;
+    return kSignalBytes + (size_t{buffer} * ranks + from) * once_slot;
   }
   __host__ __device__ size_t PartAt(uint32_t buffer, int from) const {
-    return kSignalBytes + 3 * kOnceBytes + buffer * kPartBytes + static_cast<size_t>(from) * part_slot;
+    return kSignalBytes + size_t{3} * ranks * once_slot + (size_t{buffer} * ranks + from) * part_slot;
   }
+  size_t Bytes() const { return (PartAt(3, 0) + 4095) / 4096 * 4096; }  // whole pages
 };
+
+// SharedPlace is where the memory is that ranks share: of the device, which peers must reach, or of the host.
+enum class SharedPlace { kDevice, kHost };
 
 // Peers is the shared memory of one stream of a process. A rank launches its steps on one stream, and all ranks launch
 // the same steps in the same order; a launch may be a node of a graph.
 class Peers {
  public:
-  // Make shares the memory of the current device with the other ranks, which call it too. It returns null, on all
-  // ranks, if the GPUs of some ranks cannot reach each other's memory; error says why. patience is the seconds that a
-  // kernel waits for another rank.
+  // Make shares memory with the other ranks of the host, which call it too: of the devices, or of the host where they
+  // cannot reach each other's. It returns null, on all ranks, if neither is possible; error says why. patience is the
+  // seconds that a kernel waits for another rank.
   static std::unique_ptr<Peers> Make(int rank, int ranks, double patience, const GatherBytes& gather,
                                      std::string* error);
+  // MakeIn is Make for one place.
+  static std::unique_ptr<Peers> MakeIn(SharedPlace place, int rank, int ranks, double patience,
+                                       const GatherBytes& gather, std::string* error);
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
@@ -75,10 +81,17 @@ class Peers {
   int Late() const;
 
  private:
-  Peers() = default;
+  explicit Peers(SharedPlace place) : place_(place) {}
+  // Share makes this rank's memory, with nothing in it, and Open opens another rank's. name is the memory's of the
+  // host, handle that of the device. They return an error's text, or "".
+  std::string Share(std::string* name, cudaIpcMemHandle_t* handle);
+  std::string Open(int rank, const std::string& name, const cudaIpcMemHandle_t& handle);
+  std::string Map(int rank, const std::string& name, int flags);
 
+  const SharedPlace place_;
   PeerView view_ = {};
-  PeerStatus* status_ = nullptr;  // as the host sees it
+  void* mapped_[kMostPeers] = {};  // memory of the host, as this process sees it
+  PeerStatus* status_ = nullptr;   // as the host sees it
 };
 
 }  // namespace mojo

@@ -241,9 +241,10 @@ void TestGraph(Group* g, int replays) {
   Check(cudaGraphDestroy(graph), "graph");
 }
 
-int Test(const Rank& me, bool alone) {
+// Test runs all cases, or with few some of them, over memory in one place.
+int Test(const Rank& me, mojo::SharedPlace place, bool few, bool alone) {
   std::string error;
-  const auto peers = mojo::Peers::Make(me.rank, me.ranks, 10, me.Gather(), &error);
+  const auto peers = mojo::Peers::MakeIn(place, me.rank, me.ranks, 10, me.Gather(), &error);
   if (peers == nullptr) {
     if (me.rank == 0) printf("%d ranks cannot share memory: %s\n", me.ranks, error.c_str());
     return alone ? 0 : 1;
@@ -251,6 +252,7 @@ int Test(const Rank& me, bool alone) {
   Group g{me, peers->view(), nullptr};
   Check(cudaStreamCreateWithFlags(&g.stream, cudaStreamNonBlocking), "stream");
   for (const MojoType type : {kMojoFloat32, kMojoFloat16, kMojoBFloat16}) {
+    if (few && type == kMojoFloat16) continue;
     for (const size_t count : {1, 2, 7, 8, 9, 1000, 6 * 6144, 138 * 6144, 64 * 4096 + 3, 1 << 20}) {
       TestAllReduce(&g, type, count, 0, count % 2 == 0);
     }
@@ -265,6 +267,7 @@ int Test(const Rank& me, bool alone) {
   TestAllReduce(&g, kMojoBFloat16, (10 << 20) + 3, 0, true);
   TestParts(&g, kMojoBFloat16, 3, (3 << 20) / me.ranks, 0);
   for (const MojoType narrow : {kMojoFloat16, kMojoBFloat16}) {
+    if (few && narrow == kMojoFloat16) continue;
     for (const auto& size : {std::pair<size_t, size_t>{6, 6144},
                              {1, 2048},
                              {64, 4096},
@@ -282,8 +285,8 @@ int Test(const Rank& me, bool alone) {
     TestNorm(&g, {narrow, narrow, 4, 2048, 2, false, true});
   }
   TestNorm(&g, {kMojoFloat32, kMojoFloat32, 6, 6144, 0, false, true});
-  TestSteps(&g, alone ? 100 : 1000);
-  TestGraph(&g, alone ? 4 : 20);
+  TestSteps(&g, few ? 100 : 1000);
+  TestGraph(&g, few ? 4 : 20);
   const int result = Report({&g.tally});
   return me.Wait() ? result : 1;  // no rank frees memory that another uses
 }
@@ -321,8 +324,13 @@ int main() {
   for (const int ranks : {2, 3, 4, 8}) {
     if (ranks > 2 && ranks > devices) break;
     printf("%d ranks%s\n", ranks, ranks > devices ? " on one GPU" : "");
-    failed += RunRanks(ranks, devices, 25, [&](const Rank& me) { return Test(me, ranks > devices); });
-    failed += RunRanks(ranks, devices, 10, [&](const Rank& me) { return TestLate(me, ranks > devices); });
+    const bool alone = ranks > devices;
+    for (const auto place : {mojo::SharedPlace::kDevice, mojo::SharedPlace::kHost}) {
+      printf("memory of the %s\n", place == mojo::SharedPlace::kHost ? "host" : "devices");
+      const bool few = alone || place == mojo::SharedPlace::kHost;
+      failed += RunRanks(ranks, devices, 25, [&](const Rank& me) { return Test(me, place, few, alone); });
+    }
+    failed += RunRanks(ranks, devices, 10, [&](const Rank& me) { return TestLate(me, alone); });
   }
   printf("collective_test: %s\n", failed == 0 ? "all passed" : "failed");
   return failed == 0 ? 0 : 1;
