@@ -146,6 +146,7 @@ def export(model, path):
     onnx_ir.save(exported.program, path, external_data=path.name + ".data")
     graph = onnx.load(path)
     del graph.graph.value_info[:]  # a quarter of the graph, and mojo-patch infers it
+    del graph.graph.metadata_props[:]  # torch.export's signature, an eighth of the graph
     for node in graph.graph.node:  # positions in source files
         node.ClearField("doc_string")
         del node.metadata_props[:]
