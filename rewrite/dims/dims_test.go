@@ -15,6 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/dims"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 const width = 16
@@ -80,15 +81,7 @@ func (g graph) model(batch, sequence int) *onnx.Model {
 
 func run(t *testing.T, m *onnx.Model, x *reference.Tensor) *reference.Tensor {
 	t.Helper()
-	e, err := reference.New(m, reference.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := e.Run(map[string]*reference.Tensor{"x": x})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out[m.Graph.Outputs[0].Name]
+	return rewritetest.Run(t, m, map[string]*reference.Tensor{"x": x})[m.Graph.Outputs[0].Name]
 }
 
 func random(batch, sequence int) *reference.Tensor {

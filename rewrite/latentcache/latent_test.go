@@ -266,12 +266,18 @@ func TestLatentCacheOfLatents(t *testing.T) {
 			}
 		}
 	}
+	computed := latentCached(t, false)
+	insert(computed.Graph, "past_k", "Neg", nil)
+	_, err := rewrite.Apply(computed, rewrite.Request{AssumeAvailable: true, LatentCache: true})
+	if err == nil || !strings.Contains(err.Error(), "its past, is not an input of the model") {
+		t.Errorf("a computed past: %v", err)
+	}
 	m := latentCached(t, false)
 	other := m.Graph.AddInput("past_w", typeOf(m.Graph.Value("past_v")))
 	joined := m.Graph.NewValue("joined")
 	m.Graph.AddNode("Concat", []*onnx.Value{other, m.Graph.Value("pe")}, []*onnx.Value{joined}, onnx.IntAttr("axis", 2))
 	m.Graph.AddOutput(joined)
-	_, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, LatentCache: true})
+	_, err = rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, LatentCache: true})
 	if err == nil || !strings.Contains(err.Error(), `input "past_w" is not a cache of latent attention`) {
 		t.Errorf("another cache: %v", err)
 	}

@@ -115,24 +115,11 @@ func TestWithoutC(t *testing.T) {
 			}
 			x := reference.NewFloats(c.typ, []int{4, 4}, []float64{1, 2, 3, 4, -1, 0.5, 0, 1, 2, 2, -3, 1, 0, 1, 0.25,
 				-2})
-			want, got := evaluateOne(t, before.Model, x), evaluateOne(t, b.Model, x)
+			in, name := map[string]*reference.Tensor{"x": x}, b.Graph.Outputs[0].Name
+			want, got := rewritetest.Run(t, before.Model, in)[name], rewritetest.Run(t, b.Model, in)[name]
 			if !slices.Equal(want.F, got.F) {
 				t.Errorf("got %v, want %v", got.F, want.F)
 			}
 		})
 	}
-}
-
-// evaluateOne runs a model of one input and one output.
-func evaluateOne(t *testing.T, m *onnx.Model, x *reference.Tensor) *reference.Tensor {
-	t.Helper()
-	e, err := reference.New(m, reference.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := e.Run(map[string]*reference.Tensor{"x": x})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out[m.Graph.Outputs[0].Name]
 }

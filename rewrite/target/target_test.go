@@ -9,9 +9,8 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
-	runtime "github.com/mojo-patch/mojo-patch/ort"
-	"github.com/mojo-patch/mojo-patch/ort/orttest"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 const (
@@ -250,19 +249,10 @@ func inRuntime(t *testing.T, body *onnx.Graph, opset int64, inputs []*reference.
 	f.Opsets = append(f.Opsets, onnx.Opset{Domain: onnx.Microsoft, Version: 1})
 	f.Body, m.Functions = body, []*onnx.Function{f}
 	var in, out []*onnx.Value
-	var feeds []*onnx.Tensor
+	feeds := map[string]*reference.Tensor{}
 	for i, x := range inputs {
 		name := body.Inputs[i].Name
-		typ := onnx.Type{DataType: x.DataType, HasShape: true, Dims: make([]onnx.Dim, len(x.Shape))}
-		for k := range typ.Dims {
-			typ.Dims[k].Value = -1
-		}
-		in = append(in, m.Graph.AddInput(name, typ))
-		feed, err := x.ToONNX(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		feeds = append(feeds, feed)
+		in, feeds[name] = append(in, m.Graph.AddInput(name, onnx.Type{DataType: x.DataType})), x
 	}
 	for _, v := range body.Outputs {
 		out = append(out, m.Graph.NewValue(v.Name))
@@ -271,26 +261,10 @@ func inRuntime(t *testing.T, body *onnx.Graph, opset int64, inputs []*reference.
 	for _, v := range out {
 		m.Graph.AddOutput(v)
 	}
-	b, err := onnx.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := runtime.OpenBytes(b, "", runtime.WithLibrary(orttest.Library(t)), runtime.WithThreads(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer session.Close()
-	got, err := session.Run(feeds)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := rewritetest.InOnnxruntime(t, m, feeds)
 	var results []*reference.Tensor
-	for _, x := range got {
-		r, err := reference.FromONNX(x)
-		if err != nil {
-			t.Fatal(err)
-		}
-		results = append(results, r)
+	for _, v := range out {
+		results = append(results, got[v.Name])
 	}
 	return results
 }
