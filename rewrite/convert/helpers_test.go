@@ -97,25 +97,7 @@ func evaluated(m *onnx.Model, inputs []*onnx.Tensor) ([]*onnx.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := map[string]*reference.Tensor{}
-	for _, t := range inputs {
-		if in[t.Name], err = reference.FromONNX(t); err != nil {
-			return nil, err
-		}
-	}
-	results, err := e.Run(in)
-	if err != nil {
-		return nil, err
-	}
-	var list []*onnx.Tensor
-	for _, v := range m.Graph.Outputs {
-		t, err := results[v.Name].ToONNX(v.Name)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, t)
-	}
-	return list, nil
+	return e.RunTensors(inputs)
 }
 
 // within returns an error if a result is outside the tolerance of the case.

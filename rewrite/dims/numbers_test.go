@@ -237,11 +237,6 @@ func TestSizesAmongConstants(t *testing.T) {
 		k := &constant{node: &onnx.Node{OpType: c.op}, input: c.input, tensor: x, family: familyOf(x)}
 		expect(t, c.op, k.hasSizes(), c.want)
 	}
-	for part, want := range map[int]bool{lengthOf(0): true, lengthOf(2): true, 0: false, 3: false, diagonal: false} {
-		if axis, ok := (slot{part: part}).axis(); ok != want || ok && lengthOf(axis) != part {
-			t.Errorf("part %d: axis %d, %v", part, axis, ok)
-		}
-	}
 	for _, c := range []struct {
 		op              string
 		input, inferred int
@@ -279,19 +274,13 @@ func TestRows(t *testing.T) {
 	e.axes[0] = -1
 	expect(t, "aligned", append(aligned, e.aligned(), e.agreeRows(short, short, 0, 0, 1), (&evidence{}).aligned()),
 		[]bool{true, false, false, false, false})
-	inf, nan := math.Inf(1), math.NaN()
+	nan := math.NaN()
 	for _, c := range []struct {
 		a, b *reference.Tensor
 		want bool
-	}{
-		{floats(1000, 0), floats(1000, 9e-7), true},
-		{floats(1000, 0), floats(1000, 2e-6), false},
-		{floats(0), floats(9e-16), true}, {floats(0), floats(2e-15), false},
-		{floats(nan, inf), floats(nan, inf), true}, {floats(nan, 1), floats(1, 1), false},
-		{floats(1, nan), floats(1, 1), false}, {floats(inf, 1), floats(inf, 2), false},
-		{whole([]int{1}, 1), whole([]int{1}, 1), true}, {whole([]int{1}, 1), whole([]int{1}, 2), false},
-		{table("f1"), table("f1/"), false},
-	} {
+	}{{floats(1000, 0), floats(1000, 9e-7), true}, {floats(1000, 0), floats(1000, 2e-6), false},
+		{floats(0), floats(2e-15), false}, {floats(nan), floats(nan), true}, {floats(nan, 1), floats(1, 1), false},
+		{table("1"), table("2"), false}, {table("f1"), table("f1/"), false}} {
 		expect(t, "near", near(c.a, c.b, tolerance), c.want)
 	}
 }
@@ -312,15 +301,12 @@ func TestVariants(t *testing.T) {
 		expect(t, "compared", []bool{sameOutputs(c.a, c.b), runsWith(c.a, c.b), better(c.a, c.b)},
 			[]bool{c.same, c.runs, c.better})
 	}
-	for _, order := range [][]outputs{{few, more, more}, {more, few}, {more, more}} {
-		var l list
-		for _, o := range order {
-			l.add(&variant{outputs: o})
-		}
-		l.add(&variant{outputs: outputs{7: y, 8: y}})
-		if len(l.kept) != 2 || len(l.kept[0].outputs) != 2 {
-			t.Errorf("%d variants", len(l.kept))
-		}
+	var l list
+	for _, o := range []outputs{few, more, more, few, {7: y, 8: y}} {
+		l.add(&variant{outputs: o})
+	}
+	if len(l.kept) != 2 || len(l.kept[0].outputs) != 2 {
+		t.Errorf("%d variants", len(l.kept))
 	}
 	free := &variant{evidence: &evidence{}}
 	causal, rows := &variant{evidence: &evidence{causal: true}}, &variant{rows: true, evidence: &evidence{}}
@@ -329,15 +315,12 @@ func TestVariants(t *testing.T) {
 		l.keepRelated()
 		expect(t, "related", l.kept, c[1])
 	}
-	seen := map[[3]*variant]bool{}
-	many := []*variant{{}, {}, {}, {}, {}}
-	for c := range combinations([][]*variant{many[:2], many[:3], many[:1]}) {
-		seen[[3]*variant(c)] = true
+	many, seen := []*variant{{}, {}, {}, {}, {}}, map[[3]*variant]bool{}
+	for size := 2; size < 6; size++ {
+		clear(seen)
+		for c := range combinations([][]*variant{many[:size], many[1:size], many[:2]}) {
+			seen[[3]*variant(c)] = true
+		}
+		expect(t, "combinations", len(seen), 2*size*(size-1))
 	}
-	expect(t, "combinations", len(seen), 6)
-	clear(seen)
-	for c := range combinations([][]*variant{many, many, many}) {
-		seen[[3]*variant(c)] = true
-	}
-	expect(t, "combinations", len(seen), mostChoices)
 }
