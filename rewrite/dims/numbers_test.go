@@ -207,8 +207,7 @@ func TestBasesOfWaves(t *testing.T) {
 // TestSizesAmongConstants: which inputs of which ops may hold sizes.
 func TestSizesAmongConstants(t *testing.T) {
 	for ops, want := range map[string][]int{"Slice": {1, 2}, "Pad": {1, 2, 4}, "Reshape": {1, 2, 3, 4},
-		"Unsqueeze Squeeze CumSum ReduceSum ReduceMean ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceProd " +
-			"ReduceSumSquare ReduceLogSumExp": {2, 3, 4}} {
+		"Unsqueeze Squeeze CumSum ReduceSum": {2, 3, 4}} {
 		for op := range strings.FieldsSeq(ops) {
 			b := onnxtest.New(17)
 			b.Op(op, b.Input("x", onnx.Float, 2), []int64{1}, []int64{2}, []int64{3}, []int64{4})
@@ -267,13 +266,6 @@ func TestRows(t *testing.T) {
 	expect(t, "rows agree", []bool{e.agreeRows(short, long, 0, 1, 2), e.agreeRows(short, long, 1, 2, 1),
 		e.agreeRows(short, long, 0, 0, 2), e.agreeRows(short, long, 1, 2, 2), e.agreeRows(long, short, 1, 0, 2),
 		e.agreeRows(long, nil, 0, 0, 1)}, []bool{true, true, false, false, true, false})
-	e.original = long
-	aligned := []bool{e.aligned()}
-	e.original = short
-	aligned = append(aligned, e.aligned())
-	e.axes[0] = -1
-	expect(t, "aligned", append(aligned, e.aligned(), e.agreeRows(short, short, 0, 0, 1), (&evidence{}).aligned()),
-		[]bool{true, false, false, false, false})
 	nan := math.NaN()
 	for _, c := range []struct {
 		a, b *reference.Tensor

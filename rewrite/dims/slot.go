@@ -61,10 +61,14 @@ const mostElements = 16
 // maxTable bounds the elements of a table.
 const maxTable = 1 << 22
 
-// axesOperand lists the inputs of ops that hold axes, steps or the like, which are never sizes.
-var axesOperand = map[string][]int{"Slice": {3, 4}, "Unsqueeze": {1}, "Squeeze": {1}, "Pad": {3}, "CumSum": {1},
-	"ReduceSum": {1}, "ReduceMean": {1}, "ReduceMax": {1}, "ReduceMin": {1}, "ReduceL2": {1}, "ReduceProd": {1},
-	"ReduceL1": {1}, "ReduceSumSquare": {1}, "ReduceLogSumExp": {1}, "Trilu": nil}
+// axesOperand lists the inputs of ops that hold axes, steps or the like, which are never sizes. Reductions have them, too.
+var axesOperand = map[string][]int{"Slice": {3, 4}, "Unsqueeze": {1}, "Squeeze": {1}, "Pad": {3}, "CumSum": {1}}
+
+// holdsAxes reports whether an input of a node holds axes instead of sizes.
+func holdsAxes(n *onnx.Node, input int) bool {
+	return onnx.IsStandardDomain(n.Domain) && (slices.Contains(axesOperand[n.OpType], input) ||
+		input == 1 && strings.HasPrefix(n.OpType, "Reduce"))
+}
 
 // constants lists the constants that nodes read.
 func constants(m *onnx.Model) (list []*constant, err error) {
@@ -72,7 +76,7 @@ func constants(m *onnx.Model) (list []*constant, err error) {
 	m.Graph.Walk(func(g *onnx.Graph) {
 		for _, n := range g.Nodes {
 			for i, v := range n.Inputs {
-				if v == nil || slices.Contains(axesOperand[n.OpType], i) && onnx.IsStandardDomain(n.Domain) {
+				if v == nil || holdsAxes(n, i) {
 					continue
 				}
 				t := v.Constant()
