@@ -144,6 +144,8 @@ var forms = map[string]struct {
 	"pool of all":                {pool, 2, 6, 0, "its attribute kernel_shape may come from the size 6"},
 	"mask of truth, recorded":    {truth, 2, 6, 9, ""},
 	"counted from 10":            {later, 2, 6, 0, ""},
+	"pool of six, recorded":      {six, 2, 6, 9, ""},
+	"pool of six":                {six, 2, 6, 0, "its attribute kernel_shape may come from the size 6"},
 	"split":                      {split, 2, 6, 0, "it has 6 outputs, as many as the size"},
 	"chunks":                     {chunks, 2, 12, 0, "several of its numbers"},
 }
@@ -291,6 +293,12 @@ func ones(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 func pool(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 	y := b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1}))
 	b.Output(b.Op("AveragePool", y, onnx.IntsAttr("kernel_shape", ints(n))))
+}
+
+// six returns the mean of six positions.
+func six(b *onnxtest.Builder, x *onnx.Value, _, _ int) {
+	y := b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1}))
+	b.Output(b.Op("AveragePool", y, onnx.IntsAttr("kernel_shape", ints(6)), onnx.IntsAttr("pads", ints(5, 0))))
 }
 
 // loop sums positions one by one.

@@ -65,10 +65,10 @@ func TestPlacesOfDimensions(t *testing.T) {
 		}
 	}
 	numbers := onnxtest.New(18)
-	for name, dims := range map[string][]any{"ids": {2, 7}, "past": {2, 4, 9, 8}} {
+	for name, dims := range map[string][]any{"ids": {2, 7}, "past": {2, 4, 9, 8}, "x": {2, 7, 8}, "on": {2}} {
 		numbers.Input(name, onnx.Float, dims...)
 	}
-	for name, want := range map[string][2]any{Batch: {2, int64(2)}, Sequence: {1, int64(7)}, Past: {1, int64(9)}} {
+	for name, want := range map[string][2]any{Batch: {4, int64(2)}, Sequence: {2, int64(7)}, Past: {1, int64(9)}} {
 		d, err := Find(numbers.Model, name)
 		if err != nil || len(d.places) != want[0] || d.Size != want[1] {
 			t.Errorf("%s: %+v, %v", name, d, err)
