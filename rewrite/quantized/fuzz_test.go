@@ -27,17 +27,13 @@ const (
 	fuzzAlloc = 1 << 30
 )
 
+func stored(form int, typ onnx.DataType) func(*testing.T) *onnx.Model {
+	return func(t *testing.T) *onnx.Model { return rewritetest.StoredModel(t, rewritetest.StoredForms[form], typ) }
+}
+
 // quantizedKinds build models with every op with quantized weights.
 var quantizedKinds = []func(t *testing.T) *onnx.Model{
-	func(t *testing.T) *onnx.Model {
-		return rewritetest.StoredModel(t, rewritetest.StoredForms[0], onnx.Float)
-	},
-	func(t *testing.T) *onnx.Model {
-		return rewritetest.StoredModel(t, rewritetest.StoredForms[2], onnx.Float16)
-	},
-	func(t *testing.T) *onnx.Model {
-		return rewritetest.StoredModel(t, rewritetest.StoredForms[len(rewritetest.StoredForms)-2], onnx.Float)
-	},
+	stored(0, onnx.Float), stored(2, onnx.Float16), stored(6, onnx.Float),
 	func(t *testing.T) *onnx.Model {
 		m, list := mixtures(t, onnx.Float, 1, "out_in")
 		if _, err := rewrite.Quantize(m, list, "int16", rewrite.Request{}); err != nil {
