@@ -53,11 +53,6 @@ func TestOpsetErrs(t *testing.T) {
 	both.Graph.Nodes[0].SetInput(1, both.Graph.AddInitializer(onnx.NewInt64s("axes", []int64{0})))
 	old := calls(onnx.IntsAttr("axes", []int64{0}))
 	old.Functions[0].Opsets[0].Version = 10
-	resize := calls(onnx.IntsAttr("axes", []int64{0}))
-	resize.Functions[0].Opsets[0].Version = 12
-	resize.Functions[0].Body.Nodes[0].OpType = "Resize"
-	resize.Functions[0].Body.Nodes[0].Attributes = []*onnx.Attribute{
-		onnx.RefAttr("coordinate_transformation_mode", onnx.AttrString, "mode")}
 	none := model(17, "Relu", vector)
 	none.Opsets = nil
 	empty := model(12, "Softmax", vector)
@@ -96,7 +91,6 @@ func TestOpsetErrs(t *testing.T) {
 			"tf_half_pixel_for_nn")), 13, []string{"(Resize)", "tf_half_pixel_for_nn"}},
 		{"no opset", none, 23, []string{"does not import a standard opset"}},
 		{"oldest function", old, 23, []string{"function local.Peak", "only opset 11 and newer"}},
-		{"half pixels of a function", resize, 23, []string{"(Resize)", `attribute "mode"`}},
 		{"no input", empty, 13, []string{"(Softmax)", "it has no input"}},
 		{"attribute of no function", model(17, "ReduceMin", vector, onnx.RefAttr("axes", onnx.AttrInts, "axes")), 23,
 			[]string{"(ReduceMin)", "it is not in a function"}},

@@ -61,12 +61,6 @@ func TestMeaningsOfNumbers(t *testing.T) {
 		[]rat{{3, 2}, {-3, 2}, {0, 1}, {-2, 1}})
 	expect(t, "sizes to try", [][]int64{tests(6), tests(2), tests(1)},
 		[][]int64{{7, 8, 12, 18, 5, 4, 3, 1}, {3, 4, 6, 1}, {2, 3}})
-	at10 := []float64{10, -10, 9, 11, .1, 1. / 9, math.Sqrt(10), 1 / math.Sqrt(10), math.Log(10), 100, .2, 2. / 9}
-	for i, f := range functions {
-		if math.Abs(f(10)-at10[i]) > 1e-12 {
-			t.Errorf("function %d of 10: %g, want %g", i, f(10), at10[i])
-		}
-	}
 	expect(t, "whole", []int{option{set: map[slot]rat{{}: two}}.whole(), option{set: map[slot]rat{{}: half}}.whole()},
 		[]int{1, 0})
 }
@@ -236,16 +230,6 @@ func TestSizesAmongConstants(t *testing.T) {
 		k := &constant{node: &onnx.Node{OpType: c.op}, input: c.input, tensor: x, family: familyOf(x)}
 		expect(t, c.op, k.hasSizes(), c.want)
 	}
-	for _, c := range []struct {
-		op              string
-		input, inferred int
-		numbers         string
-		want            bool
-	}{{"Reshape", 1, -1, "2 3", true}, {"Reshape", 1, 0, "2 3", false}, {"Reshape", 1, -1, "0 3", false},
-		{"Expand", 1, -1, "2 3", false}, {"Reshape", 0, -1, "2 3", false}} {
-		expect(t, "divides", divides(&constant{node: &onnx.Node{OpType: c.op}, input: c.input, inferred: c.inferred,
-			tensor: table(c.numbers)}), c.want)
-	}
 }
 
 // TestRows: rows of inputs replaced, rotated and cut, and rows of outputs compared.
@@ -266,15 +250,6 @@ func TestRows(t *testing.T) {
 	expect(t, "rows agree", []bool{e.agreeRows(short, long, 0, 1, 2), e.agreeRows(short, long, 1, 2, 1),
 		e.agreeRows(short, long, 0, 0, 2), e.agreeRows(short, long, 1, 2, 2), e.agreeRows(long, short, 1, 0, 2),
 		e.agreeRows(long, nil, 0, 0, 1)}, []bool{true, true, false, false, true, false})
-	nan := math.NaN()
-	for _, c := range []struct {
-		a, b *reference.Tensor
-		want bool
-	}{{floats(1000, 0), floats(1000, 9e-7), true}, {floats(1000, 0), floats(1000, 2e-6), false},
-		{floats(0), floats(2e-15), false}, {floats(nan), floats(nan), true}, {floats(nan, 1), floats(1, 1), false},
-		{table("1"), table("2"), false}, {table("f1"), table("f1/"), false}} {
-		expect(t, "near", near(c.a, c.b, tolerance), c.want)
-	}
 }
 
 // TestVariants: a variant that runs at more sizes replaces one that computes the same, and related ones exclude others.
