@@ -8,7 +8,7 @@ import (
 )
 
 // sizes makes values that are the same number at all sizes that are tried.
-func sizes(b *onnxtest.Builder, x *onnx.Value) (seq, width *onnx.Value) {
+func sizes(b *onnxtest.Builder, x value) (seq, width value) {
 	shape := b.Op("Shape", x)
 	return b.Op("Gather", shape, 1), b.Op("Gather", shape, 2)
 }
@@ -16,80 +16,80 @@ func sizes(b *onnxtest.Builder, x *onnx.Value) (seq, width *onnx.Value) {
 // TestConstantsAreProven: numbers that are the same in all worlds are constant only if that follows for all sizes.
 func TestConstantsAreProven(t *testing.T) {
 	for name, c := range map[string]struct {
-		make   func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value
+		make   func(b *onnxtest.Builder, x value) value
 		proven bool
 	}{
-		"the width": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"the width": {func(b *onnxtest.Builder, x value) value {
 			_, width := sizes(b, x)
 			return width
 		}, true},
-		"heads": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"heads": {func(b *onnxtest.Builder, x value) value {
 			_, width := sizes(b, x)
 			return b.Op("Div", width, 16)
 		}, true},
-		"the root of the width": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"the root of the width": {func(b *onnxtest.Builder, x value) value {
 			_, width := sizes(b, x)
 			return b.Op("Sqrt", b.Op("Cast", width, onnx.IntAttr("to", int64(onnx.Float))))
 		}, true},
-		"seq * 64 / seq": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"seq * 64 / seq": {func(b *onnxtest.Builder, x value) value {
 			seq, width := sizes(b, x)
 			return b.Op("Div", b.Op("Mul", seq, width), seq)
 		}, true},
-		"(seq + 1) * 2 - 2*seq": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"(seq + 1) * 2 - 2*seq": {func(b *onnxtest.Builder, x value) value {
 			seq, _ := sizes(b, x)
 			return b.Op("Sub", b.Op("Mul", b.Op("Add", seq, 1), 2), b.Op("Mul", 2, seq))
 		}, true},
-		"the elements of a row": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"the elements of a row": {func(b *onnxtest.Builder, x value) value {
 			seq, _ := sizes(b, x)
 			rows := b.Op("Mul", b.Op("Gather", b.Op("Shape", x), 0), seq)
 			return b.Op("Div", b.Op("Size", x), rows)
 		}, true},
-		"seq < 0": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"seq < 0": {func(b *onnxtest.Builder, x value) value {
 			seq, _ := sizes(b, x)
 			return b.Op("Where", b.Op("Less", seq, 0), 1, 0)
 		}, true},
-		"ones for -1 of a shape": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"ones for -1 of a shape": {func(b *onnxtest.Builder, x value) value {
 			shape := b.Op("Shape", x)
 			taken := b.Op("Where", b.Op("Equal", shape, b.Ints(-1, -1, -1)), b.Ints(1, 1, 1), shape)
 			return b.Op("Gather", taken, 2)
 		}, true},
-		"seq > 2048": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"seq > 2048": {func(b *onnxtest.Builder, x value) value {
 			seq, _ := sizes(b, x)
 			return b.Op("Where", b.Op("Greater", seq, 2048), 0.5, 1e-6)
 		}, false},
-		"max(seq, 2048)": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"max(seq, 2048)": {func(b *onnxtest.Builder, x value) value {
 			seq, _ := sizes(b, x)
 			return b.Op("Max", seq, 2048)
 		}, false},
-		"log of a great length": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"log of a great length": {func(b *onnxtest.Builder, x value) value {
 			seq, _ := sizes(b, x)
 			length := b.Op("Cast", seq, onnx.IntAttr("to", int64(onnx.Float)))
 			return b.Op("Max", b.Op("Div", b.Op("Log", length), 7.6), 1.0)
 		}, false},
-		"odd lengths": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"odd lengths": {func(b *onnxtest.Builder, x value) value {
 			seq, _ := sizes(b, x)
 			return b.Op("Mod", seq, 2)
 		}, false},
-		"seq / 4096": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"seq / 4096": {func(b *onnxtest.Builder, x value) value {
 			seq, _ := sizes(b, x)
 			return b.Op("Div", seq, 4096)
 		}, false},
-		"half of odd lengths": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"half of odd lengths": {func(b *onnxtest.Builder, x value) value {
 			seq, _ := sizes(b, x)
 			half := b.Op("Div", b.Op("Add", seq, 1), 2)
 			return b.Op("Sub", b.Op("Mul", half, 2), seq)
 		}, false},
-		"a clip": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"a clip": {func(b *onnxtest.Builder, x value) value {
 			seq, _ := sizes(b, x)
 			return b.Op("Clip", seq, 2048, 4096)
 		}, false},
-		"the sum of a comparison": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"the sum of a comparison": {func(b *onnxtest.Builder, x value) value {
 			seq, _ := sizes(b, x)
 			positions := b.Op("Range", 0, seq, 1)
 			far := b.Op("Cast", b.Op("Greater", positions, 2048), onnx.IntAttr("to", int64(onnx.Int64)))
 			return b.Op("ReduceMax", far, onnx.IntAttr("keepdims", 0))
 		}, false},
-		"a branch": {func(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+		"a branch": {func(b *onnxtest.Builder, x value) value {
 			seq, _ := sizes(b, x)
 			branch := func(n float64) *onnx.Graph {
 				g := b.Graph.NewSubgraph("branch")
@@ -126,10 +126,10 @@ func TestShapesAreProven(t *testing.T) {
 	b := onnxtest.New(20)
 	x := b.Input("x", onnx.Float, "batch", "seq", 64)
 	seq, _ := sizes(b, x)
-	slice := func(to any) *onnx.Value { return b.Op("Slice", x, []int64{0}, to, []int64{1}) }
-	first := func(v *onnx.Value) *onnx.Value { return b.Op("Unsqueeze", v, []int64{0}) }
+	slice := func(to any) value { return b.Op("Slice", x, []int64{0}, to, []int64{1}) }
+	first := func(v value) value { return b.Op("Unsqueeze", v, []int64{0}) }
 	for name, c := range map[string]struct {
-		v      *onnx.Value
+		v      value
 		proven bool
 	}{
 		"all":            {slice(first(seq)), true},

@@ -11,33 +11,33 @@ import (
 func TestSolve(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		make func(b *builder, x *onnx.Value) *onnx.Value
+		make func(b *builder, x value) value
 		want string
 	}{
-		{"two names", func(b *builder, x *onnx.Value) *onnx.Value {
+		{"two names", func(b *builder, x value) value {
 			return b.Op("Add", x, b.input("y", onnx.Float, "n m 8"))
 		}, "float32[2 3 8][5 11 8]"},
-		{"unnamed dimensions", func(b *builder, x *onnx.Value) *onnx.Value {
+		{"unnamed dimensions", func(b *builder, x value) value {
 			return b.Op("Add", x, b.input("y", onnx.Float, "? ? 8"))
 		}, "float32[2 3 8][5 11 8]"},
-		{"the sum of two", func(b *builder, x *onnx.Value) *onnx.Value {
+		{"the sum of two", func(b *builder, x value) value {
 			past := b.input("past", onnx.Float, "batch past 8")
 			total := b.input("mask", onnx.Float, "batch total")
 			all := b.Op("Concat", past, x, onnx.IntAttr("axis", 1))
 			return b.Op("Add", b.Op("ReduceSum", all, b.Ints(2), onnx.IntAttr("keepdims", 0)), total)
 		}, "float32[2 8][5 24]"},
-		{"a summand", func(b *builder, x *onnx.Value) *onnx.Value {
+		{"a summand", func(b *builder, x value) value {
 			k := b.Op("Concat", b.input("k", onnx.Float, "batch p 8"), x, onnx.IntAttr("axis", 1))
 			v := b.Op("Concat", b.input("v", onnx.Float, "batch q 8"), x, onnx.IntAttr("axis", 1))
 			return b.Op("Add", k, v)
 		}, "float32[2 8 8][5 24 8]"},
-		{"a sum that is named otherwise", func(b *builder, x *onnx.Value) *onnx.Value {
+		{"a sum that is named otherwise", func(b *builder, x value) value {
 			past := b.input("past", onnx.Float, "batch past 8")
 			total := b.input("mask", onnx.Float, "batch past_+_1")
 			all := b.Op("Concat", past, x, onnx.IntAttr("axis", 1))
 			return b.Op("Add", b.Op("ReduceSum", all, b.Ints(2), onnx.IntAttr("keepdims", 0)), total)
 		}, "float32[2 8][5 24]"},
-		{"a difference", func(b *builder, x *onnx.Value) *onnx.Value {
+		{"a difference", func(b *builder, x value) value {
 			past := b.input("past", onnx.Float, "batch past 8")
 			mask := b.input("mask", onnx.Float, "batch total 8")
 			seq := b.Op("Gather", b.Op("Shape", x), b.Ints(1))
@@ -45,27 +45,27 @@ func TestSolve(t *testing.T) {
 			b.Op("Add", head, past)
 			return past
 		}, "float32[2 4 8][5 6 8]"},
-		{"flattened", func(b *builder, x *onnx.Value) *onnx.Value {
+		{"flattened", func(b *builder, x value) value {
 			flat := b.Op("Reshape", b.input("y", onnx.Float, "n seq 8"), b.Ints(-1, 8))
 			return b.Op("Add", b.Op("Reshape", x, b.Ints(-1, 8)), flat)
 		}, "float32[6 8][55 8]"},
-		{"more by a constant", func(b *builder, x *onnx.Value) *onnx.Value {
+		{"more by a constant", func(b *builder, x value) value {
 			one := b.Op("Concat", b.input("y", onnx.Float, "batch n 8"),
 				b.Op("Slice", x, b.Ints(0), b.Ints(1), b.Ints(1)), onnx.IntAttr("axis", 1))
 			return b.Op("Add", x, one)
 		}, "float32[2 3 8][5 11 8]"},
-		{"divided in one world by chance", func(b *builder, x *onnx.Value) *onnx.Value {
+		{"divided in one world by chance", func(b *builder, x value) value {
 			s := b.Op("Gather", b.Op("Shape", b.input("ids", onnx.Int64, "n m")), b.Ints(0))
 			y := b.input("y", onnx.Float, "other 15 8")
 			return b.Op("Reshape", y, b.Op("Concat", s, b.Ints(-1, 2, 4), onnx.IntAttr("axis", 0)))
 		}, "float32[5 15 2 4][13 15 2 4]"},
-		{"in a Reshape", func(b *builder, x *onnx.Value) *onnx.Value {
+		{"in a Reshape", func(b *builder, x value) value {
 			s := b.Op("Gather", b.Op("Shape", b.input("ids", onnx.Int64, "n m")), b.Ints(1))
 			return b.Op("Reshape", x,
 				b.Op("Concat", s, b.Ints(4), b.Ints(2), b.Op("Gather", b.Op("Shape", x), b.Ints(0)),
 					onnx.IntAttr("axis", 0)))
 		}, "float32[3 4 2 2][11 4 2 5]"},
-		{"through a chain", func(b *builder, x *onnx.Value) *onnx.Value {
+		{"through a chain", func(b *builder, x value) value {
 			y, z := b.input("y", onnx.Float, "b s 8"), b.input("z", onnx.Float, "c t 8")
 			return b.Op("Add", b.Op("Add", y, z), x)
 		}, "float32[2 3 8][5 11 8]"},

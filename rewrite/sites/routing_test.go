@@ -19,6 +19,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
+type (
+	builder = *onnxtest.Builder
+	value   = *onnx.Value
+)
+
 func distinct(list []int64) int {
 	return len(slices.Compact(slices.Sorted(slices.Values(list))))
 }
@@ -122,7 +127,7 @@ func TestTrialsOfExperts(t *testing.T) {
 		g.AddInput("gates", onnx.Type{}), g.AddInput("logits", onnx.Type{})
 	const tokens, experts, chosen = 4, 6, 2
 	x := &routed{proof: &proof{Checker: &Checker{}, c: &Site{Types: []onnx.DataType{onnx.Int64, onnx.Float, onnx.Float,
-		onnx.Float}, Match: &patterns.Match{Inputs: []*onnx.Value{ids, weights, gates, logits}}}},
+		onnx.Float}, Match: &patterns.Match{Inputs: []value{ids, weights, gates, logits}}}},
 		r: &routing{experts: experts, chosen: chosen, logits: true,
 			roles: []fused.Role{fused.RoleIDs, fused.RoleWeights, fused.RoleGates, fused.RoleLogits}}}
 	shapes := [][]int64{{tokens, chosen}, {tokens, chosen}, {tokens, experts}, {tokens, experts}}
@@ -202,54 +207,54 @@ func TestRandomNumbers(t *testing.T) {
 
 // TestLimits finds the numbers of a graph that may be capacities of experts.
 func TestLimits(t *testing.T) {
-	number := func(b *onnxtest.Builder, x int64) *onnx.Value { return b.Ints(x) }
+	number := func(b builder, x int64) value { return b.Ints(x) }
 	for name, c := range map[string]struct {
-		write        func(b *onnxtest.Builder, counts, x *onnx.Value) *onnx.Value
+		write        func(b builder, counts, x value) value
 		named, other int64
 	}{
-		"a comparison": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+		"a comparison": {func(b builder, counts, _ value) value {
 			return b.Op("Less", counts, number(b, 40))
 		}, 40, 0},
-		"a minimum": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+		"a minimum": {func(b builder, counts, _ value) value {
 			return b.Op("Min", counts, number(b, 7))
 		}, 7, 0},
-		"another number": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+		"another number": {func(b builder, counts, _ value) value {
 			return b.Op("Add", counts, number(b, 9))
 		}, 0, 9},
-		"the larger one": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+		"the larger one": {func(b builder, counts, _ value) value {
 			return b.Op("Greater", b.Op("Max", counts, number(b, 50)), number(b, 30))
 		}, 50, 0},
-		"the number of experts": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+		"the number of experts": {func(b builder, counts, _ value) value {
 			return b.Op("Less", b.Op("Less", counts, number(b, 5)), number(b, 4))
 		}, 0, 5},
-		"a width": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+		"a width": {func(b builder, counts, _ value) value {
 			return b.Op("OneHot", counts, number(b, 33), b.Ints(0, 100))
 		}, 33, 100},
-		"the router's": {func(b *onnxtest.Builder, _, x *onnx.Value) *onnx.Value {
+		"the router's": {func(b builder, _, x value) value {
 			return b.Op("TopK", x, number(b, 2))
 		}, 0, 0},
-		"another choice": {func(b *onnxtest.Builder, _, x *onnx.Value) *onnx.Value {
+		"another choice": {func(b builder, _, x value) value {
 			return b.Op("TopK", x, number(b, 3))
 		}, 3, 0},
-		"great, compared": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+		"great, compared": {func(b builder, counts, _ value) value {
 			return b.Op("LessOrEqual", counts, number(b, 1<<20))
 		}, 1 << 20, 0},
-		"great, not compared": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+		"great, not compared": {func(b builder, counts, _ value) value {
 			return b.Op("Add", counts, number(b, 1<<20))
 		}, 0, 0},
-		"no limit": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+		"no limit": {func(b builder, counts, _ value) value {
 			return b.Op("Less", counts, number(b, unlimited))
 		}, 0, 0},
-		"a float": {func(b *onnxtest.Builder, _, x *onnx.Value) *onnx.Value {
+		"a float": {func(b builder, _, x value) value {
 			return b.Op("Clip", x, nil, b.Floats(nil, 6))
 		}, 6, 0},
-		"no count": {func(b *onnxtest.Builder, _, x *onnx.Value) *onnx.Value {
+		"no count": {func(b builder, _, x value) value {
 			return b.Op("Greater", x, b.Floats(nil, 1.5))
 		}, 0, 0},
-		"a table": {func(b *onnxtest.Builder, _, x *onnx.Value) *onnx.Value {
+		"a table": {func(b builder, _, x value) value {
 			return b.Op("Less", x, b.Floats([]int64{17}, slices.Repeat([]float32{8}, 17)...))
 		}, 0, 0},
-		"of a branch": {func(b *onnxtest.Builder, counts, _ *onnx.Value) *onnx.Value {
+		"of a branch": {func(b builder, counts, _ value) value {
 			body := b.Graph.NewSubgraph("body")
 			body.AddOutput((&onnxtest.Builder{Model: b.Model, Graph: body}).Op("Less", counts, number(b, 21)))
 			return b.Op("If", b.Input("c", onnx.Bool), onnx.GraphAttr("then_branch", body))
@@ -268,11 +273,11 @@ func TestLimits(t *testing.T) {
 
 // TestKeys: sites have one key if their checks have the same result.
 func TestKeys(t *testing.T) {
-	base := func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+	base := func(b builder, x, w value) value {
 		return b.Op("Mul", b.Op("Elu", x, onnx.FloatAttr("alpha", 2)), w)
 	}
-	branch := func(op string, inputs int) func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
-		return func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+	branch := func(op string, inputs int) func(b builder, x, w value) value {
+		return func(b builder, x, w value) value {
 			body := b.Graph.NewSubgraph("body")
 			for range inputs {
 				body.AddInput("i", onnx.Type{})
@@ -281,12 +286,12 @@ func TestKeys(t *testing.T) {
 			return b.Op("Mul", b.Op("If", w, onnx.GraphAttr("then_branch", body)), w)
 		}
 	}
-	keyOf := func(typ onnx.DataType, width int, write func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value) string {
+	keyOf := func(typ onnx.DataType, width int, write func(b builder, x, w value) value) string {
 		b := onnxtest.New(18)
 		x, w := b.Input("x", typ, 2, width), b.Input("w", typ, 2, width)
 		y := write(b, x, w)
 		facts := infer.Analyze(b.Model)
-		s, err := cut(&patterns.Match{Inputs: []*onnx.Value{x, w}, Outputs: []*onnx.Value{y}}, b.Graph, facts)
+		s, err := cut(&patterns.Match{Inputs: []value{x, w}, Outputs: []value{y}}, b.Graph, facts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -298,22 +303,22 @@ func TestKeys(t *testing.T) {
 		same bool
 	}{
 		"the same": {keyOf(onnx.Float, 4, base), true},
-		"behind another node": {keyOf(onnx.Float, 4, func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+		"behind another node": {keyOf(onnx.Float, 4, func(b builder, x, w value) value {
 			b.Op("Abs", x)
 			return base(b, x, w)
 		}), true},
 		"another type":  {keyOf(onnx.Float16, 4, base), false},
 		"another width": {keyOf(onnx.Float, 6, base), false},
-		"another attribute": {keyOf(onnx.Float, 4, func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+		"another attribute": {keyOf(onnx.Float, 4, func(b builder, x, w value) value {
 			return b.Op("Mul", b.Op("Elu", x, onnx.FloatAttr("alpha", 3)), w)
 		}), false},
-		"another op": {keyOf(onnx.Float, 4, func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+		"another op": {keyOf(onnx.Float, 4, func(b builder, x, w value) value {
 			return b.Op("Add", b.Op("Elu", x, onnx.FloatAttr("alpha", 2)), w)
 		}), false},
-		"another order": {keyOf(onnx.Float, 4, func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+		"another order": {keyOf(onnx.Float, 4, func(b builder, x, w value) value {
 			return b.Op("Mul", w, b.Op("Elu", x, onnx.FloatAttr("alpha", 2)))
 		}), false},
-		"the other input": {keyOf(onnx.Float, 4, func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+		"the other input": {keyOf(onnx.Float, 4, func(b builder, x, w value) value {
 			return base(b, w, x)
 		}), false},
 	} {
@@ -322,7 +327,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	number := func(x float32) string {
-		return keyOf(onnx.Float, 4, func(b *onnxtest.Builder, a, w *onnx.Value) *onnx.Value {
+		return keyOf(onnx.Float, 4, func(b builder, a, w value) value {
 			return b.Op("Mul", b.Op("Add", a, b.Floats(nil, x)), w)
 		})
 	}
@@ -334,7 +339,7 @@ func TestKeys(t *testing.T) {
 		t.Error("not by the branches")
 	}
 	sized := func(axis int64) string {
-		return keyOf(onnx.Float, 4, func(b *onnxtest.Builder, x, w *onnx.Value) *onnx.Value {
+		return keyOf(onnx.Float, 4, func(b builder, x, w value) value {
 			n := b.Op("Gather", b.Op("Shape", x), b.Ints(axis))
 			return b.Op("Mul", b.Op("Mul", x, b.Op("Cast", n, onnx.IntAttr("to", int64(onnx.Float)))), w)
 		})
@@ -508,8 +513,8 @@ func TestStandalone(t *testing.T) {
 	z := b.Op("If", b.Input("c", onnx.Bool), onnx.GraphAttr("then_branch", body))
 	floats := reference.NewFloats(onnx.Float, []int{2}, []float64{3, 8})
 	ints := reference.NewInts(onnx.Int64, []int{1}, []int64{1})
-	type list = []*onnx.Value
-	build := func(nodes []*onnx.Node, in list, given []*reference.Tensor, out *onnx.Value) (*onnx.Model, []*onnx.Tensor,
+	type list = []value
+	build := func(nodes []*onnx.Node, in list, given []*reference.Tensor, out value) (*onnx.Model, []*onnx.Tensor,
 		error) {
 		s := &standalone{model: b.Model}
 		return s.build(nodes, in, given, list{out})
@@ -530,7 +535,7 @@ func TestStandalone(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		nodes []*onnx.Node
-		out   *onnx.Value
+		out   value
 	}{"a subgraph": {[]*onnx.Node{z.Producer}, z}, "another value": {nodes[1:], y}, "an input": {nodes, x},
 		"no node": {nil, y}} {
 		if _, _, err := build(c.nodes, list{x, at}, []*reference.Tensor{floats, ints}, c.out); err == nil {
@@ -545,11 +550,11 @@ func TestFolded(t *testing.T) {
 	b := &onnxtest.Builder{Model: model.Model, Graph: onnx.NewFunction("", "", "", 18).Body}
 	weight, data := b.Graph.AddInput("w", onnx.Type{}), b.Graph.AddInput("x", onnx.Type{})
 	c := &Site{Scope: &pass.Scope{}, Match: &patterns.Match{Replacement: b.Graph,
-		Inputs: []*onnx.Value{model.Floats(nil, 1), model.Input("x", onnx.Float)}}}
+		Inputs: []value{model.Floats(nil, 1), model.Input("x", onnx.Float)}}}
 	other := b.Op("Neg", weight)
 	other.Producer.Domain = "other"
 	for name, v := range map[string]struct {
-		v     *onnx.Value
+		v     value
 		fixed bool
 	}{
 		"a weight": {weight, true}, "data": {data, false}, "none": {nil, false}, "a number": {b.Floats(nil, 2), true},
@@ -573,7 +578,7 @@ func TestFolded(t *testing.T) {
 // TestTypedAttributes: whole numbers of a pattern become integers for integer attributes, and integers become floats.
 func TestTypedAttributes(t *testing.T) {
 	g := onnx.New(10, 18).Graph
-	n := g.AddNode("RMSNorm", nil, []*onnx.Value{g.NewValue("y")}, onnx.FloatAttr("axis", -1),
+	n := g.AddNode("RMSNorm", nil, []value{g.NewValue("y")}, onnx.FloatAttr("axis", -1),
 		onnx.IntAttr("epsilon", 2), onnx.FloatAttr("scale_after_cast", 0.5))
 	typed(fused.Lookup("RMSNorm"), n)
 	axis, epsilon, after := n.Attr("axis"), n.Attr("epsilon"), n.Attr("scale_after_cast")
