@@ -32,20 +32,20 @@ func dims(s string) onnx.Type {
 	return t
 }
 
-func (b *builder) input(name string, t onnx.DataType, shape string) *onnx.Value {
+func (b *builder) input(name string, t onnx.DataType, shape string) value {
 	d := dims(shape)
 	d.DataType = t
 	return b.Graph.AddInput(name, d)
 }
 
-func (b *builder) scalar(v int64) *onnx.Value {
+func (b *builder) scalar(v int64) value {
 	t := onnx.NewInt64s("const", []int64{v})
 	t.Dims = []int64{}
 	return b.Constant(t)
 }
 
 // weight is a float32 constant too large to be followed.
-func (b *builder) weight(shape ...int64) *onnx.Value {
+func (b *builder) weight(shape ...int64) value {
 	n := int64(1)
 	for _, d := range shape {
 		n *= d
@@ -53,10 +53,10 @@ func (b *builder) weight(shape ...int64) *onnx.Value {
 	return b.Floats(shape, make([]float32, n)...)
 }
 
-func values(v ...*onnx.Value) []*onnx.Value { return v }
+func values(v ...value) []value { return v }
 
 // shapes formats the facts of a value: its type and its shapes in worlds 0 and 1, or one shape for all.
-func shapes(f *Facts, v *onnx.Value) string {
+func shapes(f *Facts, v value) string {
 	x := f.of(v)
 	s := fmt.Sprintf("%s%v", x.dtype, x.shape[0])
 	if x.shape[0] == nil {
@@ -68,14 +68,14 @@ func shapes(f *Facts, v *onnx.Value) string {
 	return s
 }
 
-func wantShapes(t *testing.T, f *Facts, v *onnx.Value, want string) {
+func wantShapes(t *testing.T, f *Facts, v value, want string) {
 	t.Helper()
 	if got := shapes(f, v); got != want {
 		t.Errorf("%s: got %s, want %s", describe(v), got, want)
 	}
 }
 
-func wantInts(t *testing.T, f *Facts, v *onnx.Value, want ...int64) {
+func wantInts(t *testing.T, f *Facts, v value, want ...int64) {
 	t.Helper()
 	c, ok := f.Constant(v)
 	if !ok {

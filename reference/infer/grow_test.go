@@ -8,7 +8,7 @@ import (
 
 // TestGrow makes images and sounds large enough for their windows.
 func TestGrow(t *testing.T) {
-	conv := func(b *builder, x *onnx.Value, channels, out, stride, kernel int64, sides int) *onnx.Value {
+	conv := func(b *builder, x value, channels, out, stride, kernel int64, sides int) value {
 		shape, strides := []int64{out, channels}, []int64{}
 		for range sides {
 			shape, strides = append(shape, kernel), append(strides, stride)
@@ -17,16 +17,16 @@ func TestGrow(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		make func(b *builder) *onnx.Value
+		make func(b *builder) value
 		want string
 	}{
-		{"patches", func(b *builder) *onnx.Value {
+		{"patches", func(b *builder) value {
 			return conv(b, b.input("pixels", onnx.Float, "batch 3 height width"), 3, 8, 14, 14, 2)
 		}, "float32[2 8 3 5][5 8 11 13]"},
-		{"patches of a side without a name", func(b *builder) *onnx.Value {
+		{"patches of a side without a name", func(b *builder) value {
 			return conv(b, b.input("pixels", onnx.Float, "1 3 ? ?"), 3, 8, 16, 16, 2)
 		}, "float32[1 8 3 5][1 8 11 13]"},
-		{"windows behind each other", func(b *builder) *onnx.Value {
+		{"windows behind each other", func(b *builder) value {
 			x := b.input("samples", onnx.Float, "batch samples")
 			x = b.Op("Unsqueeze", x, []int64{1})
 			x = conv(b, x, 1, 4, 5, 10, 1)
@@ -35,14 +35,14 @@ func TestGrow(t *testing.T) {
 			}
 			return x
 		}, "float32[2 4 2][5 4 10]"},
-		{"a number of patches that is computed", func(b *builder) *onnx.Value {
+		{"a number of patches that is computed", func(b *builder) value {
 			x := b.input("pixels", onnx.Float, "batch 3 height width")
 			sides := b.Op("Div", b.Op("Slice", b.Op("Shape", x), []int64{2}, []int64{3}), []int64{16})
 			width := b.Op("Slice", b.Op("Shape", x), []int64{3}, []int64{4})
 			shape := b.Op("Concat", []int64{-1, 3}, sides, []int64{16}, width, onnx.IntAttr("axis", 0))
 			return b.Op("Reshape", x, shape)
 		}, "float32[2 3 3 16 5][5 3 11 16 13]"},
-		{"windows that fit", func(b *builder) *onnx.Value {
+		{"windows that fit", func(b *builder) value {
 			return conv(b, b.input("x", onnx.Float, "batch 4 seq"), 4, 4, 1, 2, 1)
 		}, "float32[2 4 2][5 4 10]"},
 	} {

@@ -17,18 +17,18 @@ func TestWithin(t *testing.T) {
 	}
 	double := onnx.NewFunction("my", "Double", "", 20)
 	v, w := double.Body.AddInput("v", onnx.Type{}), double.Body.NewValue("w")
-	double.Body.AddNode("Add", []*onnx.Value{v, v}, []*onnx.Value{w})
+	double.Body.AddNode("Add", []value{v, v}, []value{w})
 	double.Body.AddOutput(w)
 
 	body := onnx.NewFunction("", "", "", 20).Body
 	a := body.AddInput("a", onnx.Type{})
 	axes, u, y := body.NewValue("axes"), body.NewValue("u"), body.NewValue("y")
-	body.AddNode("Constant", nil, []*onnx.Value{axes}, onnx.IntsAttr("value_ints", []int64{1}))
-	body.AddNode("Unsqueeze", []*onnx.Value{a, axes}, []*onnx.Value{u})
-	body.AddNode("Double", []*onnx.Value{u}, []*onnx.Value{y}).Domain = "my"
+	body.AddNode("Constant", nil, []value{axes}, onnx.IntsAttr("value_ints", []int64{1}))
+	body.AddNode("Unsqueeze", []value{a, axes}, []value{u})
+	body.AddNode("Double", []value{u}, []value{y}).Domain = "my"
 	body.AddOutput(y)
 
-	g := f.Within(body, []*onnx.Value{x}, double)
+	g := f.Within(body, []value{x}, double)
 	got, ok := g.Type(y)
 	if !ok || got.DataType != onnx.Float16 || len(got.Dims) != 3 || got.Dims[0].Param != "n" ||
 		got.Dims[1].Value != 1 || got.Dims[2].Value != 8 {

@@ -183,8 +183,8 @@ func TestBasesOfWaves(t *testing.T) {
 				w.cosine[k] = form == 0 && k >= n/2 || form == 1 && k%2 == 1
 				w.rates[k] = float64(float32(math.Pow(base, -which(k))))
 			}
-			x := floats(make([]float64, n*n)...)
-			x.Shape = []int{n, n}
+			x := floats(make([]float64, 3*n)...)
+			x.Shape = []int{3, n}
 			for i := range x.F {
 				x.F[i] = w.value(i/n, i%n, w.rates)
 			}

@@ -40,7 +40,7 @@ func TestResized(t *testing.T) {
 		k := NewChecker(&pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)})
 		r := &routing{hidden: 8, experts: 6, chosen: 2,
 			roles: []fused.Role{fused.RoleTokens, fused.RoleIDs, fused.RoleMatrix}}
-		s, err := k.resized(&Site{Match: &patterns.Match{Inputs: []*onnx.Value{x, ids, w}}}, r, 7)
+		s, err := k.resized(&Site{Match: &patterns.Match{Inputs: []value{x, ids, w}}}, r, 7)
 		if (err == nil) != (c.want != "") || err == nil && (fmt.Sprint(s.shapes[:2]) != c.want || s.tokens != 7 ||
 			!slices.Equal(s.shapes[2], []int64{3})) {
 			t.Errorf("%s: %v, %v, want %s", name, s.shapes, err, c.want)
@@ -139,9 +139,9 @@ func TestSameSizes(t *testing.T) {
 	u := b.Graph.AddInput("u", onnx.Type{DataType: onnx.Float})
 	c := &Site{Facts: infer.Analyze(b.Model)}
 	for _, s := range []struct {
-		v    *onnx.Value
+		v    value
 		axis int
-		w    *onnx.Value
+		w    value
 		at   int
 		same bool
 	}{{x, 0, y, 1, true}, {x, 2, y, 0, true}, {x, 1, y, 2, true}, {x, 0, y, 0, false}, {x, 0, y, 2, false},
@@ -150,12 +150,12 @@ func TestSameSizes(t *testing.T) {
 			t.Errorf("%s %d and %s %d: %v", s.v.Name, s.axis, s.w.Name, s.at, got)
 		}
 	}
-	c.Match = &patterns.Match{Inputs: []*onnx.Value{x, y}, Replacement: onnx.NewFunction("", "", "", 18).Body}
+	c.Match = &patterns.Match{Inputs: []value{x, y}, Replacement: onnx.NewFunction("", "", "", 18).Body}
 	in, other := c.Match.Replacement.AddInput("in", onnx.Type{}), c.Match.Replacement.AddInput("other", onnx.Type{})
 	if c.repeats(in, true) {
 		t.Error("a match that knows of no repetition repeats")
 	}
-	c.Match.Repeats = func(v *onnx.Value, neighbors bool) bool { return v == y && neighbors }
+	c.Match.Repeats = func(v value, neighbors bool) bool { return v == y && neighbors }
 	if c.repeats(in, true) || c.repeats(other, false) || !c.repeats(other, true) || c.repeats(u, true) ||
 		len(c.twice) != 1 || !c.twice[1] {
 		t.Errorf("the inputs %v repeat", c.twice)
@@ -173,7 +173,7 @@ func TestEnoughTokens(t *testing.T) {
 		x := b.Input("x", onnx.Float, "n", 8)
 		k := NewChecker(&pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)})
 		r := &routing{hidden: 8, experts: c.experts, chosen: c.chosen, roles: []fused.Role{fused.RoleTokens}}
-		list, err := k.sizes(&Site{Match: &patterns.Match{Inputs: []*onnx.Value{x}}, slice: &slice{}}, r)
+		list, err := k.sizes(&Site{Match: &patterns.Match{Inputs: []value{x}}, slice: &slice{}}, r)
 		var got []int64
 		for _, s := range list {
 			if got = append(got, s.tokens); s.shapes[0][0] != s.tokens {
@@ -195,7 +195,7 @@ func TestCoarsest(t *testing.T) {
 	for want, nodes := range map[onnx.DataType][]*onnx.Node{onnx.Float: {back.Producer},
 		onnx.Float16: {half.Producer, back.Producer}} {
 		c := &Site{Types: []onnx.DataType{onnx.Float, onnx.BFloat16}, slice: &slice{nodes: nodes},
-			Match: &patterns.Match{Inputs: []*onnx.Value{x, w}}}
+			Match: &patterns.Match{Inputs: []value{x, w}}}
 		if got := coarsest(c, infer.Analyze(b.Model)); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
@@ -204,7 +204,7 @@ func TestCoarsest(t *testing.T) {
 		t.Errorf("%s has the fewest digits", got)
 	}
 	constant := &routed{proof: &proof{Checker: &Checker{}, c: &Site{Types: []onnx.DataType{onnx.Float},
-		Match: &patterns.Match{Inputs: []*onnx.Value{w}}}}, r: &routing{roles: []fused.Role{fused.NoRole}}}
+		Match: &patterns.Match{Inputs: []value{w}}}}, r: &routing{roles: []fused.Role{fused.NoRole}}}
 	for exact, stored := range map[bool]bool{false: true, true: false} {
 		in, _, err := constant.trialInputs(&trial{size: size{shapes: [][]int64{{2}}}, kind: prove.Normal, hits: 1,
 			ids: []int64{}}, exact)
@@ -220,23 +220,23 @@ func TestGatesByIDs(t *testing.T) {
 	gates, ids := b.Input("gates", onnx.Float, 2, 6), b.Input("ids", onnx.Int64, 2, 2)
 	other := b.Input("other", onnx.Int64, 2)
 	for name, c := range map[string]struct {
-		read  func(r *onnxtest.Builder, gates, ids *onnx.Value)
+		read  func(r builder, gates, ids value)
 		alone bool
 	}{
-		"gates of the match": {func(r *onnxtest.Builder, gates, ids *onnx.Value) {
+		"gates of the match": {func(r builder, gates, ids value) {
 			r.Op("GatherElements", gates, ids)
 		}, true},
-		"another op": {func(r *onnxtest.Builder, gates, ids *onnx.Value) { r.Op("Gather", gates, ids) }, false},
-		"as the data": {func(r *onnxtest.Builder, gates, ids *onnx.Value) {
+		"another op": {func(r builder, gates, ids value) { r.Op("Gather", gates, ids) }, false},
+		"as the data": {func(r builder, gates, ids value) {
 			r.Op("GatherElements", ids, gates)
 		}, false},
-		"computed gates": {func(r *onnxtest.Builder, gates, ids *onnx.Value) {
+		"computed gates": {func(r builder, gates, ids value) {
 			r.Op("GatherElements", r.Op("Neg", gates), ids)
 		}, false},
 	} {
 		r := &onnxtest.Builder{Model: b.Model, Graph: onnx.NewFunction("", "", "", 18).Body}
 		c.read(r, r.Graph.AddInput("gates", onnx.Type{}), r.Graph.AddInput("ids", onnx.Type{}))
-		m := &patterns.Match{Inputs: []*onnx.Value{gates, ids}, Replacement: r.Graph}
+		m := &patterns.Match{Inputs: []value{gates, ids}, Replacement: r.Graph}
 		if choosesGates(m, ids) != c.alone || choosesGates(m, gates) != (name == "as the data") ||
 			choosesGates(m, other) {
 			t.Errorf("%s: the ids choose gates: %v", name, !c.alone)
