@@ -61,7 +61,8 @@ const mostElements = 16
 // maxTable bounds the elements of a table.
 const maxTable = 1 << 22
 
-// axesOperand lists the inputs of ops that hold axes, steps or the like, which are never sizes. Reductions have them, too.
+// axesOperand lists the inputs of ops that hold axes, steps or the like, which are never sizes. Reductions have them,
+// too.
 var axesOperand = map[string][]int{"Slice": {3, 4}, "Unsqueeze": {1}, "Squeeze": {1}, "Pad": {3}, "CumSum": {1}}
 
 // holdsAxes reports whether an input of a node holds axes instead of sizes.
