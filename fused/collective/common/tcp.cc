@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "collective/common/sockets.h"
+#include "collective/common/transport.h"
 
 #ifdef _WIN32
 
