@@ -49,7 +49,7 @@ func alongAxis(size string) op.Shape {
 
 // collective returns an op of one input and one output.
 func collective(o op.Op) *op.Op {
-	o.Family, o.Devices, o.Source, o.Types = family, []op.Device{op.CPU}, source, op.Independent("T")
+	o.Family, o.Devices, o.Source, o.Types = family, []op.Device{op.CPU, op.CUDA}, source, op.Independent("T")
 	o.Where = append(o.Where, rankRelation)
 	o.Check, o.NoBody = checkPlan, isShared
 	o.Variant = func(op.Site) string { return "one_rank" }
@@ -125,7 +125,8 @@ var allReduceAddRMSNorm = func() *op.Op {
 	o.Summary = "AllReduce, residual addition and root-mean-square layer normalization; the sum is an output too."
 	o.Formula = append([]string{"R = AllReduce(X; rank, ranks, plan)", "sum = round_T(R + residual)"},
 		o.Formula[1:]...)
-	o.Family, o.Devices, o.Source = family, []op.Device{op.CPU}, "allreduce_rms_fusion of vLLM, and TensorRT-LLM"
+	o.Family, o.Devices = family, []op.Device{op.CPU, op.CUDA}
+	o.Source = "allreduce_rms_fusion of vLLM, and TensorRT-LLM"
 	o.Attributes = slices.Concat(o.Attributes, rankAttributes)
 	o.Where, o.NoBody = []op.Relation{rankRelation}, isShared
 	o.Check = func(s op.Site) error {

@@ -9,8 +9,8 @@
 namespace mojo {
 namespace {
 
-// Seconds without any progress after which a rank counts as dead, and until which all ranks must have begun.
-constexpr double kTimeout = 8, kJoinTimeout = 600;
+// Seconds until which all ranks must have begun.
+constexpr double kJoinTimeout = 600;
 
 // Group is the ranks of the process. Its memory is never freed: a failed transport may still write there.
 struct Group {

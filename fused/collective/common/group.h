@@ -10,6 +10,10 @@
 
 namespace mojo {
 
+// kTimeout is the seconds without any progress after which a rank counts as dead, unless $MOJO_COLLECTIVE_TIMEOUT says
+// otherwise.
+constexpr double kTimeout = 8;
+
 // Member is what a collective node knows of its ranks.
 struct Member {
   int rank = 0, ranks = 1;

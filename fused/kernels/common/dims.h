@@ -16,6 +16,7 @@ class CallBase {
 
   const Api& api() const { return api_; }
   const OpDef& def() const { return def_; }
+  OrtKernelContext* context() const { return context_; }
 
   // Empty reports whether each output that Make has allocated is left out or has no elements.
   bool Empty() const { return empty_; }

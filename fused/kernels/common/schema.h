@@ -54,7 +54,12 @@
   X(CausalConv) \
   X(Linear) \
   X(Embedding) \
-  X(QMoE)
+  X(QMoE) \
+  X(AllReduce) \
+  X(AllGather) \
+  X(ReduceScatter) \
+  X(AllToAll) \
+  X(AllReduceAddRMSNorm)
 
 #define MOJO_NPU_OPS(X) \
   X(RMSNorm) \

@@ -2,6 +2,7 @@
 // is weak: a test that looks at the arguments of an op's kernel defines its own function.
 #include "tests/any_launch.h"
 
+#include "collective/cuda/peers.h"
 #include "common/schema.h"
 #include "cuda/mojo_cuda.h"
 
@@ -23,9 +24,19 @@ MOJO_ANY_SIZE(Attention)
 MOJO_ANY_SIZE(LatentAttention)
 MOJO_ANY_SIZE(PagedAttention)
 MOJO_ANY_SIZE(LinearAttention)
+MOJO_ANY_SIZE(AllReduceAddRMSNorm)
 extern "C" {
 __attribute__((weak)) int MojoMoETakes(const MojoMoEArgs*) { return 1; }
 __attribute__((weak)) int MojoQMoETakes(const MojoQMoEArgs*) { return 1; }
 __attribute__((weak)) int MojoCudaMultipliesE4M3(mojo::Packing) { return 1; }
 __attribute__((weak)) int MojoCudaCapability(void) { return 90; }
 }
+
+namespace mojo {
+__attribute__((weak)) std::unique_ptr<Peers> Peers::Make(int, int, double, const GatherBytes&, std::string* error) {
+  *error = "there are none";
+  return nullptr;
+}
+__attribute__((weak)) Peers::~Peers() {}
+__attribute__((weak)) int Peers::Late() const { return -1; }
+}  // namespace mojo

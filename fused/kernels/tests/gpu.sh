@@ -64,6 +64,7 @@ kernels() {
 }
 if [ $# -eq 3 ]; then
   try "through onnxruntime" "$python" "$here/cuda_test.py" "$library" --models "$models" --patched "$patched"
+  try "ranks through onnxruntime" "$python" "$here/cuda_ranks_test.py" "$library"
   try "the kernels against their definitions" kernels
 else
   try "models through onnxruntime" "$python" "$here/cuda_test.py" "$library" --models "$models" --patched "$patched" ModelsTest
