@@ -181,3 +181,19 @@ func TestWriteFolderAllOrNothing(t *testing.T) {
 		t.Errorf("a closed model: %v", err)
 	}
 }
+
+// TestCloneOfOthersWeights clones a model in memory whose weights are in another model's data file.
+func TestCloneOfOthersWeights(t *testing.T) {
+	m := wholeModel(t)
+	part := New(10, 21)
+	part.Graph.AddInitializer(m.Graph.Value("rows").Const)
+	c, err := part.Clone()
+	must(t, err)
+	got, err := c.Graph.Value("rows").Const.Bytes()
+	must(t, err)
+	want, err := m.Graph.Value("rows").Const.Bytes()
+	must(t, err)
+	if !bytes.Equal(got, want) {
+		t.Error("the clone has other weights")
+	}
+}

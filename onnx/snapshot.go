@@ -35,18 +35,30 @@ func (m *Model) Clone() (*Model, error) {
 // copier returns a function that makes, once, the model as it is now.
 func (m *Model) copier() func() (*Model, error) {
 	p := m.message()
-	var raw [][]byte
-	tensorMessages(func(t *onnxpb.TensorProto, _ bool) { raw, t.RawData = append(raw, t.RawData), nil }).model(p)
-	kept := proto.CloneOf(p)
-	for _, p := range []*onnxpb.ModelProto{p, kept} {
-		i := 0
-		tensorMessages(func(t *onnxpb.TensorProto, _ bool) { t.RawData, i = raw[i], i+1 }).model(p)
-	}
 	var tensors []*Tensor
+	isShared := map[*onnxpb.TensorProto]bool{}
 	for _, g := range m.Graphs() {
 		for _, v := range g.initializers {
 			tensors = append(tensors, v.Const)
+			isShared[v.Const.proto] = true
 		}
+	}
+	var raw [][]byte
+	var shared []bool
+	tensorMessages(func(t *onnxpb.TensorProto, _ bool) {
+		raw, t.RawData = append(raw, t.RawData), nil
+		shared = append(shared, isShared[t])
+	}).model(p)
+	kept := proto.CloneOf(p)
+	for _, p := range []*onnxpb.ModelProto{p, kept} {
+		i := 0
+		tensorMessages(func(t *onnxpb.TensorProto, _ bool) {
+			t.RawData = raw[i]
+			if p == kept && shared[i] { // its files may be another model's
+				t.DataLocation, t.ExternalData = nil, nil
+			}
+			i++
+		}).model(p)
 	}
 	return func() (*Model, error) {
 		before, err := (&decoder{files: m.files}).model(kept)
