@@ -16,8 +16,8 @@ import (
 const rankLimit = 2 * time.Minute
 
 // runRanks starts a program once for each rank, as torchrun does, and requires the same exit code of each: ranks N CODE
-// PROGRAM [ARGUMENT …]. stdout and stderr are then those of rank 0. After success the other ranks must have printed
-// nothing; after a failure each must have named itself.
+// PROGRAM [ARGUMENT …]. stdout and stderr then hold the output of rank 0. After success the other ranks must have
+// printed nothing; after a failure each must have named itself.
 func runRanks(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: ranks N CODE PROGRAM [ARGUMENT ...]")
