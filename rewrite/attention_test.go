@@ -15,7 +15,7 @@ import (
 
 // attentionModels are exports with caches, windows, caps, sinks, values of another width than keys, float32 inside
 // float16, and the standard's op. Each has two blocks.
-var attentionModels = []string{"llama-kv-dynamo-fp32", "llama-hf-fp32", "gemma2-ts-fp32",
+var attentionModels = []string{"llama-kv-dynamo-fp32", "llama-dynamo-fp32", "gemma2-ts-fp32",
 	"gptoss-batched_mm-dynamo-fp32", "deepseek3-batched_mm-ts-fp32", "llama-dynamo-bf16",
 	"llama-dynamo23-fp32"}
 
@@ -76,13 +76,13 @@ func TestAttentionIsChecked(t *testing.T) {
 		{"a window of two", "llama-kv-dynamo-fp32", set("window", func(a *onnx.Attribute) { a.Int = 2 })},
 		{"one key more", "gemma2-ts-fp32", set("window", func(a *onnx.Attribute) { a.Int++ })},
 		{"one key less", "gemma2-ts-fp32", set("window", func(a *onnx.Attribute) { a.Int = max(a.Int-1, 0) })},
-		{"another scale", "llama-hf-fp32", set("scale", func(a *onnx.Attribute) { a.Float *= 1.01 })},
+		{"another scale", "llama-dynamo-fp32", set("scale", func(a *onnx.Attribute) { a.Float *= 1.01 })},
 		{"another cap", "gemma2-ts-fp32", set("softcap", func(a *onnx.Attribute) { a.Float /= 2 })},
-		{"mean for zero", "llama-hf-fp32", set("empty", other("zero", "mean"))},
+		{"mean for zero", "llama-dynamo-fp32", set("empty", other("zero", "mean"))},
 		{"zero for mean", "llama-kv-dynamo-fp32", set("empty", other("zero", "mean"))},
 		{"heads over and over", "llama-kv-dynamo-fp32", set("head_order", other("blocked", "cyclic"))},
 		{"no sink", "gptoss-batched_mm-dynamo-fp32", func(n *onnx.Node) { n.SetInput(8, nil) }},
-		{"padding is seen", "llama-hf-fp32", func(n *onnx.Node) { n.SetInput(3, nil) }},
+		{"padding is seen", "llama-dynamo-fp32", func(n *onnx.Node) { n.SetInput(3, nil) }},
 		{"values for keys", "llama-kv-dynamo-fp32", func(n *onnx.Node) {
 			k := n.Inputs[4]
 			n.SetInput(4, n.Inputs[5])

@@ -66,8 +66,8 @@ func TestInterruptEveryCommand(t *testing.T) {
 	}
 	const quick = " --assume-available --check-kernels off"
 	must("apply " + llama + " -o OUT/patched.onnx" + quick)
-	must("weights strip ../../models/llama-hf-fp32.onnx -o OUT/graph.onnx --over 200")
-	m, err := onnx.Read("../../models/llama-hf-fp32.onnx")
+	must("weights strip " + llama + " -o OUT/graph.onnx --over 200")
+	m, err := onnx.Read(llama)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestInterruptEveryCommand(t *testing.T) {
 		"apply " + llama + " -o OUT/m.onnx --external-data-over 1000 --html OUT/p.html --learn OUT/l.pat" + quick,
 		"match " + llama + " -o OUT/plan.json --html OUT/p.html" + quick,
 		"revert " + in("patched.onnx") + " -o OUT/m.onnx",
-		"quantize ../../models/llama-hf-fp32.onnx --format q4_0 -o OUT/m.onnx --external-data-over 1000",
+		"quantize " + llama + " --format q4_0 -o OUT/m.onnx --external-data-over 1000",
 		"weights strip " + llama + " -o OUT/m.onnx",
 		"weights load " + in("graph.onnx") + " --from " + in("m.safetensors") + " -o OUT/m.onnx",
 		"extract " + llama + " -o OUT/part --block layer~1~mlp --evaluator",

@@ -87,7 +87,7 @@ func TestFixed(t *testing.T) {
 	for _, c := range []struct {
 		model, sizes string
 		tokens       int
-	}{{"llama-hf-fp32", "1 12", 9}, {"llama-kv-dynamo-fp32", "1 1", 8}, {"llama-kv-dynamo-fp32", "2 s", 8},
+	}{{"llama-ts-fp32", "1 12", 9}, {"llama-kv-dynamo-fp32", "1 1", 8}, {"llama-kv-dynamo-fp32", "2 s", 8},
 		{"llama-kv-dynamo-fp32", "4 s", 8}} {
 		t.Run(c.model+" "+c.sizes, func(t *testing.T) {
 			want := recordings(t)[c.model]

@@ -47,7 +47,7 @@ func lastOnly(t *testing.T, path string, flat bool) string {
 
 // TestLastLogits generates with graphs that compute only the last position's logits.
 func TestLastLogits(t *testing.T) {
-	for _, name := range []string{"llama-kv-dynamo-fp32", "llama-hf-fp32"} {
+	for _, name := range []string{"llama-kv-dynamo-fp32", "llama-ts-fp32"} {
 		for _, flat := range []bool{false, true} {
 			want := recordings(t)[name]
 			g := open(t, lastOnly(t, modelPath(name), flat))

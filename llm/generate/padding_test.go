@@ -35,7 +35,7 @@ func TestPadding(t *testing.T) {
 		"testdata/absolute-fp16.onnx":            2,
 		"testdata/hybrid-fp32.onnx":              2,
 		"../../models/llama-kv-dynamo-fp32.onnx": 1,
-		"../../models/llama-hf-fp32.onnx":        1,
+		"../../models/llama-ts-fp32.onnx":        1,
 		"../../models/llama-merged-ts-fp32.onnx": 1,
 		queryAttention(t, t.TempDir(), false):    2,
 		queryAttention(t, t.TempDir(), true):     2,

@@ -97,7 +97,7 @@ func sameWeights(t *testing.T, what string, got, want *onnx.Model) {
 // TestStripLoad strips exported Llamas and restores the weights from both checkpoint formats, by module names in
 // metadata (dynamo, transformers) and in node names (TorchScript).
 func TestStripLoad(t *testing.T) {
-	for _, name := range []string{"llama-hf-fp32", "llama-kv-dynamo-fp32", "llama-ts-fp32"} {
+	for _, name := range []string{"llama-kv-dynamo-fp32", "llama-ts-fp32"} {
 		original := bundled(t, name)
 		tensors, err := checkpoints.Llama(original)
 		if err != nil || len(tensors) != 21 {
@@ -137,12 +137,12 @@ func TestStripLoad(t *testing.T) {
 
 // TestRoles drops all names, so that only the roles of the weights identify them.
 func TestRoles(t *testing.T) {
-	original := bundled(t, "llama-hf-fp32")
+	original := bundled(t, "llama-kv-dynamo-fp32")
 	tensors, err := checkpoints.Llama(original)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := stripped(t, "llama-hf-fp32")
+	g := stripped(t, "llama-kv-dynamo-fp32")
 	for _, n := range g.Graph.Nodes {
 		n.Name, n.Metadata = "", nil
 	}
@@ -165,7 +165,7 @@ func TestRoles(t *testing.T) {
 
 // TestPlanted plants a missing, an extra and a misshapen tensor.
 func TestPlanted(t *testing.T) {
-	tensors, err := checkpoints.Llama(bundled(t, "llama-hf-fp32"))
+	tensors, err := checkpoints.Llama(bundled(t, "llama-kv-dynamo-fp32"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestPlanted(t *testing.T) {
 	if err := checkpoints.Safetensors(path, planted); err != nil {
 		t.Fatal(err)
 	}
-	got, r := load(t, stripped(t, "llama-hf-fp32"), open(t, path), weights.MatchOptions{})
+	got, r := load(t, stripped(t, "llama-kv-dynamo-fp32"), open(t, path), weights.MatchOptions{})
 	if r.Expected != 21 || r.Loaded != 19 || len(r.Missing) != 2 || len(r.Mismatched()) != 1 ||
 		r.Mismatched()[0].Tensor != "model.layers.0.self_attn.k_proj.weight" {
 		t.Errorf("expected %d, loaded %d, missing %+v", r.Expected, r.Loaded, r.Missing)
@@ -234,7 +234,7 @@ func TestTwice(t *testing.T) {
 
 // TestShards opens a checkpoint split in two, by its folder and by its index.
 func TestShards(t *testing.T) {
-	original := bundled(t, "llama-hf-fp32")
+	original := bundled(t, "llama-kv-dynamo-fp32")
 	tensors, err := checkpoints.Llama(original)
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestShards(t *testing.T) {
 	}
 	for _, path := range []string{dir, index} {
 		c := open(t, path)
-		got, r := load(t, stripped(t, "llama-hf-fp32"), c, weights.MatchOptions{})
+		got, r := load(t, stripped(t, "llama-kv-dynamo-fp32"), c, weights.MatchOptions{})
 		if r.Loaded != 21 || len(c.Files) != 2 {
 			t.Errorf("%s: loaded %d of %d files", path, r.Loaded, len(c.Files))
 		}

@@ -42,7 +42,7 @@ import merge
 import near
 
 MODELS = """
-    llama-dynamo-fp32 llama-dynamo-bf16 llama-hf-fp32 llama-ts-fp32 llama-kv-dynamo-fp32
+    llama-dynamo-fp32 llama-dynamo-bf16 llama-ts-fp32 llama-kv-dynamo-fp32
     qwen3-dynamo-fp32 qwen3-ts-fp16 gemma2-ts-fp32
     mixtral-batched_mm-ts-fp16 gptoss-batched_mm-dynamo-fp32 gptoss-batched_mm-dynamo-bf16
     qwen3moe-batched_mm-dynamo-bf16

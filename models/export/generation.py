@@ -33,7 +33,7 @@ HYBRID = transformers.BambaConfig(
     hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
     attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=8, mamba_d_state=4, mamba_n_groups=1, mamba_chunk_size=8,
     max_position_embeddings=64, **COMMON | dict(vocab_size=128))  # fmt: skip
-BUNDLED = {"llama": ["llama-kv-dynamo-fp32", "llama-merged-ts-fp32", "llama-hf-fp32"]}
+BUNDLED = {"llama": ["llama-kv-dynamo-fp32", "llama-merged-ts-fp32", "llama-ts-fp32"]}
 
 # name: configuration, dtype, whether positions are an input, names of pasts and presents (layer, "key" or "value")
 FORMS = {

@@ -14,7 +14,7 @@ import (
 // heads; those with other readers stay.
 func TestHeadsInPlace(t *testing.T) {
 	for name, more := range map[string]bool{"llama-kv-dynamo-fp32": false, "qwen3-dynamo-fp32": false,
-		"gptoss-batched_mm-dynamo-fp32": false, "llama-hf-fp32": true} {
+		"gptoss-batched_mm-dynamo-fp32": false, "llama-dynamo-fp32": true} {
 		t.Run(name, func(t *testing.T) {
 			m := rewritetest.ReadModel(t, name)
 			want := rewritetest.RunPadded(t, m)

@@ -344,7 +344,7 @@ func TestLatentCacheIsRefused(t *testing.T) {
 		})
 	}
 	for name, want := range map[string]string{"llama-kv-dynamo-fp32": "it is not latent attention",
-		"llama-hf-fp32":         "it is not latent attention",
+		"llama-dynamo-fp32":     "it is not latent attention",
 		"moe-flattened-ts-fp32": "the model has no mojo.Attention"} {
 		if _, err := rewrite.Apply(rewritetest.ReadModel(t, name),
 			rewrite.Request{AssumeAvailable: true, LatentCache: true}); err == nil ||

@@ -330,7 +330,7 @@ func TestRefusedNodes(t *testing.T) {
 			t.Errorf("%s: got %v", c.op, err)
 		}
 	}
-	m := rewritetest.ReadModel(t, "llama-hf-fp32")
+	m := rewritetest.ReadModel(t, "llama-dynamo-fp32")
 	_, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, PagedCache: 16})
 	if err == nil || !strings.Contains(err.Error(), "the cache cannot be paged: the cache "+
 		"cannot be static: the model has no mojo.Attention with a cache") {
