@@ -62,9 +62,10 @@ MODELS = """
     near/moe-absent-ts-fp32
     vit-dynamo-fp32 clip-ts-fp32 whisperencoder-dynamo-fp32 whisperdecoder-dynamo-fp32
 """.split()
-# Dynamo writes the position in a source file and the module into each node, as much text as the weights have bytes. One
-# model keeps it.
-POSITIONS = ["llama-dynamo-fp32"]
+# Dynamo writes the positions in source files and the module into each node, as much text as the weights have bytes. One
+# model keeps the module.
+MODULES = ["llama-dynamo-fp32"]
+UNREAD = tuple("pkg.torch.onnx." + key for key in ("class_hierarchy", "fx_node", "stack_trace"))
 
 # The architecture to build instead of the one in the name, so that the files stay small.
 SMALLER = {name: "llamasmall" for name in ("llama-dynamo-fp32", "llama-dynamo-bf16", "llama-dynamo23-fp32")}
@@ -177,7 +178,7 @@ CALLS = {"": cases.Prefill, "kv": cases.Decode, "merged": cases.Merged}
 
 
 def shorten_paths(path, keep):
-    """Leaves of dynamo's metadata nothing, or all but classes and, of source positions, the last, without folders."""
+    """Leaves of dynamo's metadata nothing, or all but UNREAD, without folders."""
     model = onnx.load(path)
     here = str(pathlib.Path(__file__).resolve().parent)
 
@@ -190,10 +191,8 @@ def shorten_paths(path, keep):
             if not keep:
                 del item.metadata_props[:]
             for entry in list(item.metadata_props):
-                if entry.key in ("pkg.torch.onnx.class_hierarchy", "pkg.torch.onnx.fx_node"):
+                if entry.key in UNREAD:
                     item.metadata_props.remove(entry)
-                if entry.key == "pkg.torch.onnx.stack_trace":
-                    entry.value = entry.value[entry.value.rfind("File "):]
                 entry.value = shorten(entry.value)
     onnx.save(model, path)
 
@@ -284,7 +283,7 @@ def export(name, out):
             merged(module, samples[0], names, path)
         else:
             EXPORTERS[exporter](module, cases.sample(samples), names, cached, path)
-        shorten_paths(path, keep=name in POSITIONS)
+        shorten_paths(path, keep=name in MODULES)
         if architecture in encoders.ENCODERS:
             small = onnx.load(path)
             encoders.shorten(small)
