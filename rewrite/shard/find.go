@@ -18,7 +18,7 @@ type finder struct {
 	options Options
 	blocks  []*block
 	claimed map[*onnx.Node]bool
-	// reasons say why a constant that could be divided stays whole.
+	// reasons say why constants stay whole.
 	reasons map[*onnx.Value]error
 }
 
@@ -306,7 +306,7 @@ func (f *finder) addFirst() {
 		}
 		switch {
 		case n.Is("Reshape"), n.Is("Unsqueeze"), n.Is("Squeeze"), n.Is("Identity"):
-			if !f.leadsToAdd(n, of, sole) {
+			if next := sole(n.Outputs[0]); next == nil || !leadsToAdd(next, n, of, sole) && !readsSum(next, n) {
 				continue
 			}
 		case n.Is("Add"):
@@ -333,10 +333,14 @@ func (f *finder) addFirst() {
 	}
 }
 
-// leadsToAdd reports whether a partial sum in another shape is added to another one.
-func (f *finder) leadsToAdd(n *onnx.Node, of map[*onnx.Value]*block, sole func(*onnx.Value) *onnx.Node) bool {
-	next := sole(n.Outputs[0])
-	if next == nil || !next.Is("Add") {
+// readsSum reports whether the node that alone reads a partial sum in another shape can reduce it itself.
+func readsSum(next, n *onnx.Node) bool {
+	return reducesInNorm(onnx.Use{Node: next, Index: slices.Index(next.Inputs, n.Outputs[0])})
+}
+
+// leadsToAdd reports whether next, which alone reads a partial sum in another shape, adds it to another one.
+func leadsToAdd(next, n *onnx.Node, of map[*onnx.Value]*block, sole func(*onnx.Value) *onnx.Node) bool {
+	if !next.Is("Add") {
 		return false
 	}
 	for _, v := range next.Inputs {
