@@ -19,6 +19,7 @@ type builder struct {
 	facts       func(*onnx.Value) onnx.DataType // of the whole model
 	rank, ranks int64
 	digest      string
+	form        Form
 	parts       map[string]*onnx.Value // parts of constants, by name and layout
 }
 
@@ -32,7 +33,10 @@ func (w *builder) build(blocks []*block) error {
 	}
 	w.ImportOpset(w.model, nil, fused.Domain, fused.Version)
 	w.RaiseIR(w.model, edit.MinIRVersion)
-	return w.Finish()
+	if err := w.Finish(); err != nil || w.form != TensorRT {
+		return err
+	}
+	return standardize(w.model)
 }
 
 func (w *builder) value(v *onnx.Value) *onnx.Value { return w.model.Graph.Value(v.Name) }
@@ -218,18 +222,18 @@ func (w *builder) output(b *block, v *onnx.Value) {
 	}
 	local := w.local(value, v.Name+"_part")
 	w.TakeOutput(value.Producer, value.Output, local)
-	if !held && w.reduceInNorm(v, value, local) {
-		return
-	}
-	var op fused.Typed = fused.AllReduce{Rank: w.rank, Ranks: w.ranks, Plan: w.digest}
+	r, _ := b.rank(v) // known if the axis is
 	if held {
 		w.narrow(local, l)
-		r, _ := b.rank(v) // known, because the axis is
-		op = fused.AllGather{Rank: w.rank, Ranks: w.ranks, Plan: w.digest, Axis: int64(l.Axis - r)}
 	}
-	n := w.add(op.OpType(), value, local)
-	w.SetAttr(n, op.Attributes()...)
-	w.SetDomain(n, fused.Domain, "")
+	switch {
+	case w.form == TensorRT:
+		w.collective(value, local, held, l.Axis, r)
+	case held:
+		w.join(value, local, fused.AllGather{Rank: w.rank, Ranks: w.ranks, Plan: w.digest, Axis: int64(l.Axis - r)})
+	case !w.reduceInNorm(v, value, local):
+		w.join(value, local, fused.AllReduce{Rank: w.rank, Ranks: w.ranks, Plan: w.digest})
+	}
 	if !held {
 		return
 	}
@@ -238,6 +242,13 @@ func (w *builder) output(b *block, v *onnx.Value) {
 			w.SetInput(w.node(u.Node), u.Index, local)
 		}
 	}
+}
+
+// join writes a collective operation that makes value from the parts in local.
+func (w *builder) join(value, local *onnx.Value, op fused.Typed) {
+	n := w.add(op.OpType(), value, local)
+	w.SetAttr(n, op.Attributes()...)
+	w.SetDomain(n, fused.Domain, "")
 }
 
 // reduceInNorm makes the addition and norm that alone read a sum reduce it, too.

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -33,6 +34,8 @@ type Options struct {
 	// Least is the size in bytes from which a weight is divided that needs a collective operation of its own, such as
 	// an embedding or a head.
 	Least int64
+	// Form is Mojo if it is "".
+	Form Form
 }
 
 // A Plan says how a model is divided over ranks. Blocks, Inputs, Outputs and Whole describe it for reports; the plan
@@ -41,6 +44,8 @@ type Plan struct {
 	Schema  int     `json:"schema"`
 	Ranks   int64   `json:"ranks"`
 	Experts Experts `json:"experts"`
+	// Form says which runtime the models of ranks are for.
+	Form Form `json:"form"`
 	// Digest is equal for the models of one division. The kernels of collective operations compare it.
 	Digest string  `json:"digest"`
 	Blocks []Block `json:"blocks"`
@@ -116,9 +121,11 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 		return nil, fmt.Errorf("%d ranks: there must be at least 1", o.Ranks)
 	case o.Experts != Split && o.Experts != Spread:
 		return nil, fmt.Errorf("experts are divided by %q; there are %s and %s", o.Experts, Split, Spread)
+	case o.Form != "" && o.Form != Mojo && o.Form != TensorRT:
+		return nil, fmt.Errorf("the form of collective operations is %q; there are %s and %s", o.Form, Mojo, TensorRT)
 	}
-	p := &Plan{Schema: Schema, Ranks: o.Ranks, Experts: o.Experts, Blocks: []Block{}, Inputs: []Port{},
-		Outputs: []Port{}, Whole: []Constant{}, model: m, facts: infer.Analyze(m)}
+	p := &Plan{Schema: Schema, Ranks: o.Ranks, Experts: o.Experts, Form: cmp.Or(o.Form, Mojo), Blocks: []Block{},
+		Inputs: []Port{}, Outputs: []Port{}, Whole: []Constant{}, model: m, facts: infer.Analyze(m)}
 	f := &finder{model: m, facts: p.facts, options: o, claimed: map[*onnx.Node]bool{}, reasons: map[*onnx.Value]error{}}
 	f.find()
 	proofs := newProofs(m, p.facts)
@@ -164,7 +171,8 @@ func (p *Plan) Model(rank int64) (*onnx.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &builder{model: m, facts: p.facts.DataType, rank: rank, ranks: p.Ranks, digest: p.Digest}
+	w := &builder{model: m, facts: p.facts.DataType, rank: rank, ranks: p.Ranks, digest: p.Digest,
+		form: p.Form}
 	if err := w.build(p.blocks); err != nil {
 		return nil, fmt.Errorf("rank %d: %w", rank, err)
 	}
@@ -228,7 +236,8 @@ func (p *Plan) describe(b *block, proof string) Block {
 			switch {
 			case b.sums[v]:
 				op := fused.AllReduceName
-				if u := v.Uses(); len(u) == 1 && !v.IsOutput() && reducesInNorm(u[0]) {
+				if u := v.Uses(); len(u) == 1 && !v.IsOutput() && reducesInNorm(u[0]) &&
+					p.Form == Mojo {
 					op = fused.AllReduceAddRMSNormName
 				}
 				r.Collectives = append(r.Collectives, Collective{op, v.Name, p.perToken(v)})

@@ -69,7 +69,7 @@ var collectives = []string{fused.AllReduceName, fused.AllGatherName, fused.AllRe
 
 // operation computes a collective operation when all ranks have arrived at it. It returns nil for another node.
 func (m *meeting) operation(rank int, n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
-	if n.Domain != fused.Domain || !slices.Contains(collectives, n.OpType) {
+	if !isCollective(n) {
 		return nil, nil
 	}
 	x, err := s.Value(n.Inputs[0])
@@ -93,12 +93,18 @@ func (m *meeting) operation(rank int, n *onnx.Node, s *reference.Scope) ([]*refe
 		}
 		m.changed.Wait()
 	}
+	if operation := n.AttrString(attrOperation, ""); operation == allGather {
+		y, err := joined(m.arrived[key], Layout{})
+		return []*reference.Tensor{y}, err
+	} else if operation != "" && operation != allReduce {
+		return nil, fmt.Errorf("node %q: %s is not evaluated", n.Label(), operation)
+	}
 	if n.OpType == fused.AllGatherName {
 		y, err := joined(m.arrived[key], Layout{Axis: len(x.Shape) + int(n.AttrInt(fused.AttrAxis, 0))})
 		return []*reference.Tensor{y}, err
 	}
 	y, err := m.sum(m.arrived[key])
-	if err != nil || n.OpType == fused.AllReduceName {
+	if err != nil || n.OpType != fused.AllReduceAddRMSNormName {
 		return []*reference.Tensor{y}, err
 	}
 	return m.norm(n, s, y)

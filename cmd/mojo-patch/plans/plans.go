@@ -16,7 +16,8 @@ import (
 // Say prints a plan: the weights of a rank and the collective operations of a step. With all it also prints each block,
 // and the weights that stay whole.
 func Say(a *cli.App, p *shard.Plan, all bool) {
-	a.Say("ranks     %d, experts %s", p.Ranks, p.Experts)
+	runtime := map[shard.Form]string{shard.TensorRT: ", collectives tensorrt"}[p.Form]
+	a.Say("ranks     %d, experts %s%s", p.Ranks, p.Experts, runtime)
 	a.Say("weights   %s per rank, of %s", english.Bytes(p.Bytes), english.Bytes(p.Before))
 	a.Say("blocks    %s", strings.TrimSuffix(fmt.Sprintf("%d divided; %s", len(p.Blocks), collectives(p)), "; "))
 	split := len(p.Inputs) + len(p.Outputs)

@@ -31,6 +31,10 @@ func (b *Backend) Ranks(a *cli.App, c *cobra.Command, args []string) ([]string, 
 		if err != nil {
 			return nil, err
 		}
+		if p.Form == shard.TensorRT {
+			return nil, fmt.Errorf("%s has models for TensorRT, which mojo-patch cannot run: divide the model without "+
+				"--collectives tensorrt", folder)
+		}
 		if err := b.join(a, c, folder, int(p.Ranks)); err != nil {
 			return nil, err
 		}

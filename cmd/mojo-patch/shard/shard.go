@@ -20,6 +20,7 @@ type options struct {
 	experts string
 	out     string
 	least   string
+	form    string
 	explain bool
 }
 
@@ -42,6 +43,9 @@ divided, shard writes nothing and exits with 3.
 
 With --experts spread, each rank has whole experts of a mixture instead of a part of each expert.
 
+With --collectives tensorrt, the models have DistCollective of TensorRT 11 instead, and bodies of fused
+ops instead of the ops: shard refuses an op without a body. mojo-patch does not run these models.
+
 A model without fused ops is patched first, as apply does without flags. To choose flags, use apply, and
 shard the patched model.`,
 		Example: `  mojo-patch shard model.onnx --ranks 2 -o sharded
@@ -59,16 +63,19 @@ shard the patched model.`,
 	fl.StringVarP(&f.out, "output", "o", "", "new folder to write")
 	fl.StringVar(&f.least, "collective-over", "1M",
 		"divide a weight that needs a collective operation for itself, such as an embedding, only if it has more bytes")
+	fl.StringVar(&f.form, "collectives", string(shard.Mojo),
+		"mojo: collective operations of libmojo_ops; tensorrt: DistCollective of TensorRT 11")
 	fl.BoolVar(&f.explain, "explain", false,
 		"print each block, its weights and collective operations, and the weights that stay whole with the reasons")
-	experts := []string{string(shard.Split), string(shard.Spread)}
-	cli.CompleteValues(c, "experts", func() []string { return experts }, false)
+	values := func(list ...string) func() []string { return func() []string { return list } }
+	cli.CompleteValues(c, "experts", values(string(shard.Split), string(shard.Spread)), false)
+	cli.CompleteValues(c, "collectives", values(string(shard.Mojo), string(shard.TensorRT)), false)
 	a.JSONFlag(c, "shard")
 	return c
 }
 
 func (f *options) shard(a *cli.App, path string) error {
-	experts := shard.Experts(f.experts)
+	experts, form := shard.Experts(f.experts), shard.Form(f.form)
 	least, err := cli.ParseBytes(f.least)
 	switch {
 	case f.ranks == 0:
@@ -77,6 +84,8 @@ func (f *options) shard(a *cli.App, path string) error {
 		return fmt.Errorf("--ranks %d: must be 1 to 1024", f.ranks)
 	case experts != shard.Split && experts != shard.Spread:
 		return fmt.Errorf("--experts %q: must be %s or %s", f.experts, shard.Split, shard.Spread)
+	case form != shard.Mojo && form != shard.TensorRT:
+		return fmt.Errorf("--collectives %q: must be %s or %s", f.form, shard.Mojo, shard.TensorRT)
 	case err != nil:
 		return fmt.Errorf("--collective-over: %w", err)
 	case f.out == "":
@@ -97,7 +106,7 @@ func (f *options) shard(a *cli.App, path string) error {
 		}
 		a.Say("patched %s first: %s", path, cli.Counted(report.Fused(), "block"))
 	}
-	p, err := shard.New(m, shard.Options{Ranks: f.ranks, Experts: experts, Least: least})
+	p, err := shard.New(m, shard.Options{Ranks: f.ranks, Experts: experts, Least: least, Form: form})
 	if errors.Is(err, shard.ErrNothing) {
 		return cli.ExitWith(cli.ExitNothing, fmt.Errorf("%s: %w", path, err))
 	}
