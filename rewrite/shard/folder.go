@@ -45,8 +45,10 @@ func IsFolder(path string) bool {
 const largestPlan = 256 << 20
 
 // ReadPlan reads the plan of a folder. The plan describes the division; it makes no models.
-func ReadPlan(folder string) (*Plan, error) {
-	path := filepath.Join(folder, PlanFile)
+func ReadPlan(folder string) (*Plan, error) { return ReadPlanFile(filepath.Join(folder, PlanFile)) }
+
+// ReadPlanFile reads a plan.
+func ReadPlanFile(path string) (*Plan, error) {
 	b, err := regular.ReadFile(path, largestPlan)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the plan: %w", err)

@@ -36,6 +36,8 @@ type Options struct {
 	Least int64
 	// Form is Mojo if it is "".
 	Form Form
+	// Edited is a plan that people may have deleted blocks from, or nil: only the blocks that it names are divided.
+	Edited *Plan
 }
 
 // A Plan says how a model is divided over ranks. Blocks, Inputs, Outputs and Whole describe it for reports; the plan
@@ -46,6 +48,8 @@ type Plan struct {
 	Experts Experts `json:"experts"`
 	// Form says which runtime the models of ranks are for.
 	Form Form `json:"form"`
+	// Least is the size in bytes from which weights with operations of their own were divided.
+	Least int64 `json:"collective_over"`
 	// Digest is equal for the models of one division. The kernels of collective operations compare it.
 	Digest string  `json:"digest"`
 	Blocks []Block `json:"blocks"`
@@ -57,6 +61,7 @@ type Plan struct {
 	// Bytes is the size of a rank's constants, Before that of the whole model's.
 	Bytes  int64 `json:"bytes"`
 	Before int64 `json:"bytes_before"`
+	Cost   Cost  `json:"cost"`
 
 	model  *onnx.Model
 	facts  *infer.Facts
@@ -76,6 +81,8 @@ type Block struct {
 	Weights []Weight `json:"weights"`
 	// Collectives are the operations that join the parts.
 	Collectives []Collective `json:"collectives"`
+	// Saved is the number of bytes of weights that a rank does not read for a token, because it has a part.
+	Saved int64 `json:"read_bytes_saved"`
 	// Proof describes how the ranks were compared with the whole.
 	Proof string `json:"proof"`
 }
@@ -124,10 +131,16 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 	case o.Form != "" && o.Form != Mojo && o.Form != TensorRT:
 		return nil, fmt.Errorf("the form of collective operations is %q; there are %s and %s", o.Form, Mojo, TensorRT)
 	}
-	p := &Plan{Schema: Schema, Ranks: o.Ranks, Experts: o.Experts, Form: cmp.Or(o.Form, Mojo), Blocks: []Block{},
-		Inputs: []Port{}, Outputs: []Port{}, Whole: []Constant{}, model: m, facts: infer.Analyze(m)}
+	p := &Plan{Schema: Schema, Ranks: o.Ranks, Experts: o.Experts, Form: cmp.Or(o.Form, Mojo), Least: o.Least,
+		Blocks: []Block{}, Inputs: []Port{}, Outputs: []Port{}, Whole: []Constant{}, model: m, facts: infer.Analyze(m)}
 	f := &finder{model: m, facts: p.facts, options: o, claimed: map[*onnx.Node]bool{}, reasons: map[*onnx.Value]error{}}
 	f.find()
+	if o.Edited != nil {
+		var err error
+		if f.blocks, err = f.chosen(o.Edited); err != nil {
+			return nil, err
+		}
+	}
 	proofs := newProofs(m, p.facts)
 	for _, b := range f.blocks {
 		proof, err := proofs.prove(b)
@@ -141,6 +154,7 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 		p.Blocks = append(p.Blocks, p.describe(b, proof))
 	}
 	p.count(f.reasons)
+	p.estimate()
 	if len(p.blocks) == 0 && o.Ranks > 1 {
 		for _, n := range m.Graph.Nodes {
 			if len(n.Subgraphs()) > 0 {

@@ -53,8 +53,8 @@ func TestTensorRT(t *testing.T) {
 			operation := n.AttrString("collective_operation", "")
 			seen[operation]++
 			text := fmt.Sprintf("reduce_op=%s root=%d nb_rank=%d group_size=%d groups=%v",
-				n.AttrString("reduce_op", ""), n.AttrInt("root", 0), n.AttrInt("nb_rank", 0), n.AttrInt("group_size", 9),
-				n.AttrInts("groups"))
+				n.AttrString("reduce_op", ""), n.AttrInt("root", 0), n.AttrInt("nb_rank", 0),
+				n.AttrInt("group_size", 9), n.AttrInts("groups"))
 			if text != want[operation] || len(n.Attributes) != 6 || n.Attr("groups").Type != onnx.AttrInts {
 				t.Errorf("%s: %s has %s", name, operation, text)
 			}

@@ -72,6 +72,7 @@ func explain(a *cli.App, p *shard.Plan) {
 		}
 	}
 	t.Write(a.Human())
+	estimate(a, p)
 	if len(p.Whole) == 0 {
 		return
 	}
@@ -80,6 +81,26 @@ func explain(a *cli.App, p *shard.Plan) {
 		t.Add(c.Name, c.Bytes, cmp.Or(c.Reason, "no block divides it"))
 	}
 	t.Write(a.Human())
+}
+
+// estimate prints the time of a step on paper, and the blocks that take more time than they save.
+func estimate(a *cli.App, p *shard.Plan) {
+	c := p.Cost
+	a.Say("a step with one token reads %s of weights per rank, of %s, and has %s of %s", english.Bytes(c.Rank),
+		english.Bytes(c.Whole), cli.Counted(c.Collectives, "collective operation"), english.Bytes(c.Bytes))
+	t := cli.NewTable(">ranks", ">weights read", ">microseconds on paper")
+	for _, e := range c.Estimates {
+		t.Add(e.Ranks, english.Bytes(e.Read), fmt.Sprintf("%.1f", e.Seconds*1e6))
+	}
+	t.Write(a.Human())
+	a.Say("on paper: %s, memory %s per second, %.1f us per collective operation", c.Device.Name,
+		english.Bytes(int64(c.Device.Bandwidth)), c.Device.Latency*1e6)
+	for i := range p.Blocks {
+		if loss := p.Loss(&p.Blocks[i]); p.Ranks > 1 && loss > 0 {
+			a.Say("the block from %s takes %.1f us longer than whole, on paper: it saves reads of %s per token",
+				p.Blocks[i].First, loss*1e6, english.Bytes(p.Blocks[i].Saved))
+		}
+	}
 }
 
 func at(list []string, i int) string {

@@ -21,6 +21,7 @@ type options struct {
 	out     string
 	least   string
 	form    string
+	plan    string
 	explain bool
 }
 
@@ -46,6 +47,13 @@ With --experts spread, each rank has whole experts of a mixture instead of a par
 With --collectives tensorrt, the models have DistCollective of TensorRT 11 instead, and bodies of fused
 ops instead of the ops: shard refuses an op without a body. mojo-patch does not run these models.
 
+With --plan, only the blocks that an edited ` + shard.PlanFile + ` names by their first and last nodes are divided;
+delete blocks from the file to leave them whole. The plan replaces --ranks, --experts
+and --collective-over. The division is evaluated and compared as without the flag.
+
+--explain also estimates the time of a step with one token for 1 to 64 ranks, from the weights that it
+reads and the number of collective operations, and names blocks that take more time than they save.
+
 A model without fused ops is patched first, as apply does without flags. To choose flags, use apply, and
 shard the patched model.`,
 		Example: `  mojo-patch shard model.onnx --ranks 2 -o sharded
@@ -54,7 +62,13 @@ shard the patched model.`,
   torchrun --nproc-per-node 2 --no-python mojo-patch diff sharded --golden recorded.npz`,
 		Args:              cli.ModelArgs(1, 1),
 		ValidArgsFunction: cli.CompleteModels(1),
-		RunE:              func(c *cobra.Command, args []string) error { return f.shard(a, args[0]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			edited, err := f.edited(c)
+			if err != nil {
+				return err
+			}
+			return f.shard(a, args[0], edited)
+		},
 	}
 	fl := c.Flags()
 	fl.Int64Var(&f.ranks, "ranks", 0, "number of ranks: processes that run the model together")
@@ -65,6 +79,7 @@ shard the patched model.`,
 		"divide a weight that needs a collective operation for itself, such as an embedding, only if it has more bytes")
 	fl.StringVar(&f.form, "collectives", string(shard.Mojo),
 		"mojo: collective operations of libmojo_ops; tensorrt: DistCollective of TensorRT 11")
+	fl.StringVar(&f.plan, "plan", "", "edited "+shard.PlanFile+": divide only the blocks that it names")
 	fl.BoolVar(&f.explain, "explain", false,
 		"print each block, its weights and collective operations, and the weights that stay whole with the reasons")
 	values := func(list ...string) func() []string { return func() []string { return list } }
@@ -74,9 +89,33 @@ shard the patched model.`,
 	return c
 }
 
-func (f *options) shard(a *cli.App, path string) error {
+// edited reads the edited plan and takes its options; nil without one.
+func (f *options) edited(c *cobra.Command) (*shard.Plan, error) {
+	if f.plan == "" {
+		return nil, nil
+	}
+	for _, name := range []string{"ranks", "experts", "collective-over"} {
+		if c.Flags().Changed(name) {
+			return nil, fmt.Errorf("--%s cannot be used with --plan: %s has the value", name, f.plan)
+		}
+	}
+	p, err := shard.ReadPlanFile(f.plan)
+	if err != nil {
+		return nil, fmt.Errorf("--plan: %w", err)
+	}
+	f.ranks, f.experts = p.Ranks, string(p.Experts)
+	if !c.Flags().Changed("collectives") && p.Form != "" {
+		f.form = string(p.Form)
+	}
+	return p, nil
+}
+
+func (f *options) shard(a *cli.App, path string, edited *shard.Plan) error {
 	experts, form := shard.Experts(f.experts), shard.Form(f.form)
 	least, err := cli.ParseBytes(f.least)
+	if edited != nil {
+		least, err = edited.Least, nil
+	}
 	switch {
 	case f.ranks == 0:
 		return errors.New("--ranks N is missing: the number of processes that run the model together")
@@ -106,7 +145,8 @@ func (f *options) shard(a *cli.App, path string) error {
 		}
 		a.Say("patched %s first: %s", path, cli.Counted(report.Fused(), "block"))
 	}
-	p, err := shard.New(m, shard.Options{Ranks: f.ranks, Experts: experts, Least: least, Form: form})
+	p, err := shard.New(m, shard.Options{Ranks: f.ranks, Experts: experts, Least: least, Form: form,
+		Edited: edited})
 	if errors.Is(err, shard.ErrNothing) {
 		return cli.ExitWith(cli.ExitNothing, fmt.Errorf("%s: %w", path, err))
 	}

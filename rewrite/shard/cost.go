@@ -1,0 +1,172 @@
+package shard
+
+import (
+	"fmt"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+// A Device has the two constants of an estimate.
+type Device struct {
+	Name string `json:"name"`
+	// Bandwidth is of the memory, in bytes per second.
+	Bandwidth float64 `json:"bytes_per_second"`
+	// Latency is the time of a small collective operation, in seconds.
+	Latency float64 `json:"collective_seconds"`
+}
+
+// devices are the devices of estimates, by the form of collective operations. NVIDIA's data sheet of the H200 gives
+// 4.8 TB/s. The latencies were measured on two of them (2026-11-30), for AllReduce and AddRMSNorm of [6, 6144] in
+// bfloat16: 4.4 us fused, and 9.3 us by NCCL and AddRMSNorm.
+var devices = map[Form]Device{
+	Mojo:     {"H200", 4.8e12, 4.4e-6},
+	TensorRT: {"H200, NCCL", 4.8e12, 9.3e-6},
+}
+
+// A Cost estimates one step of a decoder with one token. Steps are limited by the weights that are read; caches,
+// arithmetic and the sizes of exchanged values are not in the estimate.
+type Cost struct {
+	// Whole is the number of bytes of weights that a step reads in the whole model, and Rank in a rank's model. Of a
+	// table it reads one row, and of a mixture the chosen experts; they are evenly spread over ranks.
+	Whole int64 `json:"read_bytes_before"`
+	Rank  int64 `json:"read_bytes"`
+	// Collectives is the number of collective operations of a step, and Bytes the size of their results.
+	Collectives int   `json:"collectives"`
+	Bytes       int64 `json:"collective_bytes"`
+	// Device is the device of the estimates.
+	Device    Device     `json:"device"`
+	Estimates []Estimate `json:"estimates"`
+}
+
+// An Estimate is the time of a step if the same weights were divided by this number of ranks.
+type Estimate struct {
+	Ranks   int64   `json:"ranks"`
+	Read    int64   `json:"read_bytes"`
+	Seconds float64 `json:"seconds"`
+}
+
+// most is the greatest number of ranks of an estimate.
+const most = 64
+
+// readBy returns the bytes of a constant that a reader reads for one token.
+func (p *Plan) readBy(u onnx.Use) int64 {
+	t := u.Node.Inputs[u.Index].Constant()
+	if t == nil {
+		return 0
+	}
+	n, size := u.Node, t.Size()
+	switch mixture := n.Domain == fused.Domain && (n.OpType == fused.MoEName || n.OpType == fused.QMoEName); {
+	case len(t.Dims) == 0 || t.Dims[0] == 0:
+	case n.Is("Gather") && u.Index == 0 && n.AttrInt("axis", 0) == 0:
+		return size / t.Dims[0]
+	case n.Domain == fused.Domain && n.OpType == fused.EmbeddingName && u.Index > 0:
+		return 0 // one row of a quantized table is little
+	case mixture && u.Index >= fused.MoEGateUp:
+		if chosen, ok := p.facts.Dim(n.Inputs[fused.MoEIDs], -1); ok {
+			return size * min(chosen, t.Dims[0]) / t.Dims[0]
+		}
+	}
+	return size
+}
+
+// isLookup reports whether a reader reads one row of a table on every rank.
+func isLookup(u onnx.Use) bool { return u.Node.Is("Gather") && u.Index == 0 }
+
+// read returns the bytes of weights that a step reads in the model of one of so many ranks.
+func (p *Plan) read(ranks int64) (sum int64) {
+	for _, v := range p.model.Graph.Initializers() {
+		most := int64(0) // a constant with several readers is read once
+		for _, u := range v.Uses() {
+			n := p.readBy(u)
+			if l, cut := p.layoutOf(u); cut && !isLookup(u) {
+				n /= p.partsAt(l, ranks)
+			}
+			most = max(most, n)
+		}
+		sum += most
+	}
+	return sum
+}
+
+// partsAt returns the number of different parts for another number of ranks than the plan's. Parts that ranks share
+// cannot be divided more.
+func (p *Plan) partsAt(l Layout, ranks int64) int64 {
+	if l.Copies > 1 {
+		return min(ranks, l.parts(p.Ranks))
+	}
+	return ranks
+}
+
+// estimate computes the costs of the plan and of its blocks.
+func (p *Plan) estimate() {
+	c := Cost{Device: devices[p.Form], Whole: p.read(1), Rank: p.read(p.Ranks)}
+	for i := range p.Blocks {
+		b := &p.Blocks[i]
+		seen := map[*onnx.Value]bool{}
+		for u, l := range p.blocks[i].weights {
+			if v := u.Node.Inputs[u.Index]; !isLookup(u) && !seen[v] {
+				seen[v] = true
+				b.Saved += p.readBy(u) - p.readBy(u)/l.parts(p.Ranks)
+			}
+		}
+		for _, o := range b.Collectives {
+			c.Collectives++
+			c.Bytes += o.Bytes
+		}
+	}
+	for ranks := int64(1); ranks <= most; ranks *= 2 {
+		e := Estimate{Ranks: ranks, Read: p.read(ranks)}
+		e.Seconds = float64(e.Read) / c.Device.Bandwidth
+		if ranks > 1 {
+			e.Seconds += float64(c.Collectives) * c.Device.Latency
+		}
+		c.Estimates = append(c.Estimates, e)
+	}
+	p.Cost = c
+}
+
+// layoutOf returns the layout of a reader's part of a constant.
+func (p *Plan) layoutOf(u onnx.Use) (Layout, bool) {
+	for _, b := range p.blocks {
+		if l, ok := b.weights[u]; ok {
+			return l, true
+		}
+	}
+	return Layout{}, false
+}
+
+// Loss returns the estimated seconds by which a block makes a step longer: its operations take longer than the reads
+// that it saves. It is 0 or less if the block pays.
+func (p *Plan) Loss(b *Block) float64 {
+	d := p.Cost.Device
+	return float64(len(b.Collectives))*d.Latency - float64(b.Saved)/d.Bandwidth
+}
+
+// chosen returns the blocks of an edited plan, and reasons for the weights of others.
+func (f *finder) chosen(edited *Plan) (list []*block, err error) {
+	type ends struct{ first, last string }
+	left := map[ends]int{}
+	for _, b := range edited.Blocks {
+		left[ends{b.First, b.Last}]++
+	}
+	for _, b := range f.blocks {
+		nodes := b.inOrder()
+		key := ends{nodes[0].Label(), nodes[len(nodes)-1].Label()}
+		if left[key] > 0 {
+			left[key]--
+			list = append(list, b)
+			continue
+		}
+		for u := range b.weights {
+			f.reasons[u.Node.Inputs[u.Index]] = fmt.Errorf("the given plan lacks the block from %q to %q", key.first, key.last)
+		}
+	}
+	for _, b := range edited.Blocks {
+		if left[ends{b.First, b.Last}] > 0 {
+			return nil, fmt.Errorf("the model has no block from node %q to %q, which the given plan names: blocks may only "+
+				"be deleted from a plan", b.First, b.Last)
+		}
+	}
+	return list, nil
+}
