@@ -51,7 +51,8 @@ func newBlock(ranks int64, facts *infer.Facts) *block {
 // clone returns a copy to go back to.
 func (b *block) clone() *block {
 	c := *b
-	c.held, c.weights, c.once, c.taken = maps.Clone(b.held), maps.Clone(b.weights), maps.Clone(b.once), maps.Clone(b.taken)
+	c.held, c.weights, c.once = maps.Clone(b.held), maps.Clone(b.weights), maps.Clone(b.once)
+	c.taken = maps.Clone(b.taken)
 	c.divided, c.attrs, c.shapes = maps.Clone(b.divided), maps.Clone(b.attrs), maps.Clone(b.shapes)
 	c.sums, c.gathered, c.nodes = maps.Clone(b.sums), maps.Clone(b.gathered), maps.Clone(b.nodes)
 	c.rows, c.experts = maps.Clone(b.rows), maps.Clone(b.experts)
@@ -211,7 +212,7 @@ func (b *block) sum(v *onnx.Value) error {
 	return nil
 }
 
-// only gives rank 0 an input, such as a bias of a partial sum, and zeros to the others.
+// only lets rank 0 alone have an input, such as a bias of a partial sum; the others have zeros.
 func (b *block) only(n *onnx.Node, i int) error {
 	v := n.Input(i)
 	if v == nil {

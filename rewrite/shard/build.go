@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -9,10 +10,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
-// rule is the name of this pass in the metadata of its nodes.
+// ruleName is the name of this pass in the metadata of its nodes.
 const ruleName = "shard"
 
-// builder turns a model into that of one rank. Blocks refer to the whole model; names connect both.
+// builder turns a copy of a model into the model of one rank. Blocks refer to the original; names connect both.
 type builder struct {
 	edit.Change
 	model       *onnx.Model
@@ -251,7 +252,7 @@ func (w *builder) join(value, local *onnx.Value, op fused.Typed) {
 	w.SetDomain(n, fused.Domain, "")
 }
 
-// reduceInNorm makes the addition and norm that alone read a sum reduce it, too.
+// reduceInNorm makes the addition and norm that are the only reader of a sum reduce it, too.
 func (w *builder) reduceInNorm(v, value, local *onnx.Value) bool {
 	uses := value.Uses()
 	if len(uses) != 1 || v.IsOutput() || !reducesInNorm(uses[0]) {
@@ -325,7 +326,8 @@ func (w *builder) lookup(n, mine *onnx.Node) {
 		t := onnx.NewInt64s(name+label, []int64{x})
 		t.Dims = nil
 		if w.facts(n.Inputs[1]) == onnx.Int32 {
-			t, _ = onnx.NewTensor(name+label, onnx.Int32, nil, []byte{byte(x), byte(x >> 8), byte(x >> 16), byte(x >> 24)})
+			bytes := binary.LittleEndian.AppendUint32(nil, uint32(int32(x)))
+			t, _ = onnx.NewTensor(name+label, onnx.Int32, nil, bytes) // of the right size
 		}
 		return w.AddInitializer(w.model.Graph, t)
 	}
@@ -345,7 +347,8 @@ func (w *builder) lookup(n, mine *onnx.Node) {
 
 // within computes 0 <= v < count.
 func (w *builder) within(name string, v, zero, count *onnx.Value) *onnx.Value {
-	return w.op("And", name+"_mine", w.op("GreaterOrEqual", name+"_after", v, zero), w.op("Less", name+"_before", v, count))
+	return w.op("And", name+"_mine", w.op("GreaterOrEqual", name+"_after", v, zero),
+		w.op("Less", name+"_before", v, count))
 }
 
 func (w *builder) zeros(name string, t onnx.DataType) *onnx.Value {
@@ -368,5 +371,6 @@ func (w *builder) localExperts(n, mine *onnx.Node) {
 	local := w.op("Sub", name+"_local", mine.Inputs[2], number("_first", w.rank*count))
 	mineToo := w.within(name, local, zero, number("_count", count))
 	w.SetInput(mine, 2, w.op("Where", name+"_ids", mineToo, local, zero))
-	w.SetInput(mine, 1, w.op("Where", name+"_weights", mineToo, mine.Inputs[1], w.zeros(name+"_zeros", w.facts(n.Inputs[1]))))
+	zeros := w.zeros(name+"_zeros", w.facts(n.Inputs[1]))
+	w.SetInput(mine, 1, w.op("Where", name+"_weights", mineToo, mine.Inputs[1], zeros))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
-// maker builds models with what the bundled ones lack.
+// maker builds models of forms that the bundled ones lack.
 type maker struct {
 	*onnxtest.Builder
 	t     *testing.T
@@ -69,7 +69,8 @@ func built(t *testing.T) map[string]*onnx.Model {
 		ids := m.Input("ids", onnx.Int64, "batch", "sequence", 2)
 		glu := fused.GLU{Activation: "silu", Alpha: 1}
 		moe := fused.MoE{GLU: glu, Packing: "halves", GateUpLayout: "out_in", DownLayout: "out_in"}
-		m.Output(m.fused(1, moe, x, weights, ids, m.weight(4, 32, 16), m.weight(4, 16, 16), m.weight(4, 32), m.weight(4, 16))[0])
+		m.Output(m.fused(1, moe, x, weights, ids, m.weight(4, 32, 16), m.weight(4, 16, 16), m.weight(4, 32),
+			m.weight(4, 16))[0])
 	})
 	build("delta layer with one convolution", func(m *maker, x *onnx.Value) {
 		past := m.Input("past", onnx.Float, "batch", 32, 3)

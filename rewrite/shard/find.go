@@ -47,7 +47,8 @@ func (f *finder) find() {
 		case f.isLarge(n):
 			f.try(n, weight, divide)
 		case f.reasons[weight] == nil:
-			f.reasons[weight] = fmt.Errorf("it has fewer than %d bytes, and would need an operation of its own", f.options.Least)
+			f.reasons[weight] = fmt.Errorf("it has fewer than %d bytes, too few for an operation of all ranks",
+				f.options.Least)
 		}
 	}
 	f.addFirst()
@@ -78,7 +79,7 @@ func (f *finder) try(n *onnx.Node, weight *onnx.Value, divide func(*block) error
 	f.blocks = append(f.blocks, b)
 }
 
-// isLarge reports whether a node's constants are worth a collective operation of their own.
+// isLarge reports whether a node's constants are worth an additional collective operation.
 func (f *finder) isLarge(n *onnx.Node) bool {
 	var size int64
 	for _, v := range n.Inputs {
@@ -116,11 +117,14 @@ func isWeight(v *onnx.Value, depth int) bool {
 		return len(t.Dims) >= 2
 	}
 	p := v.Producer
-	return depth > 0 && p != nil && (p.Is("Transpose") || p.Is("Cast") || p.Is("Identity") || p.Is("DequantizeLinear")) &&
-		isWeight(p.Inputs[0], depth-1)
+	if depth == 0 || p == nil {
+		return false
+	}
+	keeps := p.Is("Transpose") || p.Is("Cast") || p.Is("Identity") || p.Is("DequantizeLinear")
+	return keeps && isWeight(p.Inputs[0], depth-1)
 }
 
-// before divides the sum of a product, and what computes its rows.
+// before divides the sum of a product, and the nodes that compute its rows.
 func (b *block) before(n *onnx.Node, data int) error {
 	v := n.Inputs[data]
 	r, err := b.rank(v)
@@ -185,7 +189,7 @@ func (b *block) mixture(n *onnx.Node, experts Experts) error {
 	return b.sum(n.Outputs[0])
 }
 
-// spread gives each rank some of the experts.
+// spread divides the experts by their number.
 func (b *block) spread(n *onnx.Node) error {
 	b.experts[n] = true
 	for i := 3; i < len(n.Inputs); i++ {
@@ -279,7 +283,8 @@ func (b *block) isPresent(v *onnx.Value) bool {
 	if !v.IsOutput() || v.Producer == nil {
 		return false
 	}
-	return slices.ContainsFunc(v.Producer.Inputs, func(in *onnx.Value) bool { return in != nil && in.IsInput && b.isHeld(in) })
+	isHeldInput := func(in *onnx.Value) bool { return in != nil && in.IsInput && b.isHeld(in) }
+	return slices.ContainsFunc(v.Producer.Inputs, isHeldInput)
 }
 
 // addFirst adds partial sums before they are reduced, so that one reduction serves both.
@@ -305,13 +310,14 @@ func (f *finder) addFirst() {
 			continue
 		}
 		switch {
-		case n.Is("Reshape"), n.Is("Unsqueeze"), n.Is("Squeeze"), n.Is("Identity"):
+		case reshapes(n):
 			if next := sole(n.Outputs[0]); next == nil || !leadsToAdd(next, n, of, sole) && !readsSum(next, n) {
 				continue
 			}
 		case n.Is("Add"):
 			second := of[n.Inputs[1]]
-			if second == nil || sole(n.Inputs[0]) != n || sole(n.Inputs[1]) != n || !f.facts.SameShape(n.Inputs[0], n.Inputs[1]) {
+			if second == nil || sole(n.Inputs[0]) != n || sole(n.Inputs[1]) != n ||
+				!f.facts.SameShape(n.Inputs[0], n.Inputs[1]) {
 				continue
 			}
 			if first != second {
@@ -333,12 +339,17 @@ func (f *finder) addFirst() {
 	}
 }
 
-// readsSum reports whether the node that alone reads a partial sum in another shape can reduce it itself.
+// reshapes reports whether a node only gives its input another shape.
+func reshapes(n *onnx.Node) bool {
+	return n.Is("Reshape") || n.Is("Unsqueeze") || n.Is("Squeeze") || n.Is("Identity")
+}
+
+// readsSum reports whether next, the only reader of a partial sum in another shape, can reduce it itself.
 func readsSum(next, n *onnx.Node) bool {
 	return reducesInNorm(onnx.Use{Node: next, Index: slices.Index(next.Inputs, n.Outputs[0])})
 }
 
-// leadsToAdd reports whether next, which alone reads a partial sum in another shape, adds it to another one.
+// leadsToAdd reports whether next, the only reader of a partial sum in another shape, adds it to another one.
 func leadsToAdd(next, n *onnx.Node, of map[*onnx.Value]*block, sole func(*onnx.Value) *onnx.Node) bool {
 	if !next.Is("Add") {
 		return false
@@ -351,7 +362,7 @@ func leadsToAdd(next, n *onnx.Node, of map[*onnx.Value]*block, sole func(*onnx.V
 			if of[p] != nil {
 				return true
 			}
-			if p.Producer == nil || !(p.Producer.Is("Reshape") || p.Producer.Is("Unsqueeze") || p.Producer.Is("Squeeze")) {
+			if p.Producer == nil || !reshapes(p.Producer) {
 				break
 			}
 			p = p.Producer.Inputs[0]

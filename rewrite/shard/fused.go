@@ -87,27 +87,30 @@ func gatedNorm(b *block, n *onnx.Node) error {
 	return b.aligned(n, n.Inputs[:2], n.Outputs)
 }
 
-// A place is an input or output of a node whose axis has heads or channels.
+// A place is an input or output of a node whose axis has heads or channels; without a layout it is whole.
 type place struct {
 	output      bool
 	index, axis int
-	layout      *Layout // nil: whole
+	layout      *Layout
 }
 
-// give takes and holds the values of a node.
-func (b *block) give(n *onnx.Node, places []place) error {
+func reads(input, axis int, l *Layout) place   { return place{false, input, axis, l} }
+func writes(output, axis int, l *Layout) place { return place{true, output, axis, l} }
+func whole(input int) place                    { return place{index: input} }
+
+// give takes and holds the values of a node. A value that is divided in another way is an error.
+func (b *block) give(n *onnx.Node, places ...place) error {
 	for _, p := range places {
 		var err error
-		switch {
+		switch v := n.OutputValue(p.index); {
 		case p.output && p.layout == nil:
-			v := n.OutputValue(p.index)
 			if v != nil && b.isHeld(v) {
 				err = fmt.Errorf("%q is divided", v.Name)
 			}
 		case p.layout == nil:
 			err = b.whole(n, p.index)
 		case p.output:
-			if v := n.OutputValue(p.index); v != nil {
+			if v != nil {
 				err = b.hold(v, p.layout.at(p.axis))
 			}
 		default:
@@ -132,19 +135,9 @@ func headAxis(n *onnx.Node, layout string) int {
 	return 1
 }
 
-// heads errs unless the node's values are divided by heads of queries, or of keys, one by one.
-func (b *block) heads(n *onnx.Node, axes map[*onnx.Value]int) error {
-	for v, axis := range axes {
-		if l, held := b.held[v]; held && v != nil && (l.Axis != axis || l.Runs != nil) {
-			return fmt.Errorf("%q is divided along axis %d, which has no heads", v.Name, l.Axis)
-		}
-	}
-	return nil
-}
-
 // groups returns the layouts of heads of queries, and of the heads of keys that they share; nil for keys that all ranks
 // need.
-func (b *block) groups(n *onnx.Node, heads, keys int64, cyclic bool) (q, k *Layout, err error) {
+func (b *block) groups(heads, keys int64, cyclic bool) (q, k *Layout, err error) {
 	switch {
 	case heads%b.ranks != 0:
 		return nil, nil, fmt.Errorf("%d heads cannot be divided by %d ranks", heads, b.ranks)
@@ -162,46 +155,45 @@ func (b *block) groups(n *onnx.Node, heads, keys int64, cyclic bool) (q, k *Layo
 
 func attention(b *block, n *onnx.Node) error {
 	qa, ka, va := headAxis(n, fused.AttrQLayout), headAxis(n, fused.AttrKLayout), headAxis(n, fused.AttrVLayout)
-	ya := headAxis(n, fused.AttrYLayout)
-	heads, ok := b.facts.Dim(n.Inputs[0], qa)
-	keys, known := b.facts.Dim(n.Inputs[1], ka)
-	if !ok || !known {
-		return errors.New("the numbers of its heads are not known")
-	}
-	if err := b.heads(n, map[*onnx.Value]int{n.Inputs[0]: qa, n.Inputs[1]: ka, n.Inputs[2]: va,
-		n.Outputs[0]: ya}); err != nil {
-		return err
-	}
-	q, k, err := b.groups(n, heads, keys, n.AttrString(fused.AttrHeadOrder, "blocked") == "cyclic")
+	q, k, err := b.groupsOf(n, qa, ka)
 	if err != nil {
 		return err
 	}
-	places := []place{{false, 0, qa, q}, {false, 1, ka, k}, {false, 2, va, k}, {false, 3, 0, nil}, {false, 4, 1, k},
-		{false, 5, 1, k}, {false, 6, 0, nil}, {false, 8, 0, q}, {true, 0, ya, q}, {true, 1, 1, k}, {true, 2, 1, k}}
+	places := []place{reads(fused.AttentionQ, qa, q), reads(fused.AttentionK, ka, k), reads(fused.AttentionV, va, k),
+		whole(fused.AttentionKeyValid), reads(fused.AttentionPastKey, 1, k), reads(fused.AttentionPastValue, 1, k),
+		whole(fused.AttentionPastLength), reads(fused.AttentionSink, 0, q),
+		writes(0, headAxis(n, fused.AttrYLayout), q), writes(1, 1, k), writes(2, 1, k)}
 	if bias := n.Input(fused.AttentionBias); bias != nil {
 		r, err := b.rank(bias)
 		if err != nil {
 			return err
 		}
-		p := place{false, fused.AttentionBias, r - 3, nil}
+		p := whole(fused.AttentionBias)
 		if size, ok := b.size(bias, max(r-3, 0)); r >= 3 && (!ok || size != 1) {
-			p.layout = q
+			p = reads(fused.AttentionBias, r-3, q)
 		}
 		places = append(places, p)
 	}
-	return b.give(n, places)
+	return b.give(n, places...)
+}
+
+// groupsOf is groups for a node whose first two inputs are queries and keys with heads along these axes.
+func (b *block) groupsOf(n *onnx.Node, queryAxis, keyAxis int) (q, k *Layout, err error) {
+	heads, ok := b.facts.Dim(n.Inputs[0], queryAxis)
+	keys, known := b.facts.Dim(n.Inputs[1], keyAxis)
+	if !ok || !known {
+		return nil, nil, errors.New("the numbers of its heads are not known")
+	}
+	return b.groups(heads, keys, n.AttrString(fused.AttrHeadOrder, "blocked") == "cyclic")
 }
 
 func latentAttention(b *block, n *onnx.Node) error {
-	qa, ya := headAxis(n, fused.AttrQLayout), headAxis(n, fused.AttrYLayout)
+	qa := headAxis(n, fused.AttrQLayout)
 	heads, ok := b.facts.Dim(n.Inputs[0], qa)
 	if !ok {
 		return errors.New("the number of its heads is not known")
 	}
-	if err := b.heads(n, map[*onnx.Value]int{n.Inputs[0]: qa, n.Outputs[0]: ya}); err != nil {
-		return err
-	}
-	q, _, err := b.groups(n, heads, 1, false)
+	q, _, err := b.groups(heads, 1, false)
 	if err != nil {
 		return err
 	}
@@ -209,26 +201,22 @@ func latentAttention(b *block, n *onnx.Node) error {
 	if n.AttrString(fused.AttrWLayout, "in_out") == "out_in" {
 		wa = 0
 	}
-	return b.give(n, []place{{false, 0, qa, q}, {false, 1, 0, nil}, {false, 2, 0, nil}, {false, 3, wa, q},
-		{false, 4, 0, nil}, {false, 5, 0, nil}, {false, 6, 0, nil}, {true, 0, ya, q}, {true, 1, 0, nil}})
+	return b.give(n, reads(fused.LatentAttentionQ, qa, q), whole(fused.LatentAttentionC), whole(fused.LatentAttentionKPE),
+		reads(fused.LatentAttentionW, wa, q), whole(fused.LatentAttentionKeyValid), whole(fused.LatentAttentionPast),
+		whole(fused.LatentAttentionPastLength), writes(0, headAxis(n, fused.AttrYLayout), q), writes(1, 0, nil))
 }
 
 func pagedAttention(b *block, n *onnx.Node) error {
-	heads, ok := b.facts.Dim(n.Inputs[0], 1)
-	keys, known := b.facts.Dim(n.Inputs[1], 1)
-	if !ok || !known {
-		return errors.New("the numbers of its heads are not known")
-	}
-	if err := b.heads(n, map[*onnx.Value]int{n.Inputs[0]: 1, n.Inputs[1]: 1, n.Inputs[2]: 1, n.Outputs[0]: 1}); err != nil {
-		return err
-	}
-	q, k, err := b.groups(n, heads, keys, n.AttrString(fused.AttrHeadOrder, "blocked") == "cyclic")
+	q, k, err := b.groupsOf(n, 1, 1)
 	if err != nil {
 		return err
 	}
-	return b.give(n, []place{{false, 0, 1, q}, {false, 1, 1, k}, {false, 2, 1, k}, {false, 3, 2, k}, {false, 4, 2, k},
-		{false, 5, 0, nil}, {false, 6, 0, nil}, {false, 7, 0, nil}, {false, 8, 0, nil}, {false, 9, 0, q},
-		{true, 0, 1, q}, {true, 1, 2, k}, {true, 2, 2, k}})
+	return b.give(n, reads(fused.PagedAttentionQ, 1, q), reads(fused.PagedAttentionK, 1, k),
+		reads(fused.PagedAttentionV, 1, k), reads(fused.PagedAttentionKeyCache, 2, k),
+		reads(fused.PagedAttentionValueCache, 2, k), whole(fused.PagedAttentionCumulativeSequenceLength),
+		whole(fused.PagedAttentionPastSeqlens), whole(fused.PagedAttentionBlockTable),
+		whole(fused.PagedAttentionSlotMapping), reads(fused.PagedAttentionSink, 0, q),
+		writes(0, 1, q), writes(1, 2, k), writes(2, 2, k))
 }
 
 // linearAttention is divided by heads of the state; heads of keys and queries that several of them share are held
@@ -253,23 +241,21 @@ func linearAttention(b *block, n *onnx.Node) error {
 		}
 	}
 	q, k, v := layouts[fused.AttrQHeads], layouts[fused.AttrKHeads], layouts[fused.AttrVHeads]
-	if err := b.heads(n, map[*onnx.Value]int{n.Inputs[0]: 2, n.Inputs[1]: 2, n.Inputs[2]: 2, n.Outputs[0]: 2}); err != nil {
-		return err
-	}
-	places := []place{{false, 0, 2, q}, {false, 1, 2, k}, {false, 2, 2, v}, {false, 3, 1, v}, {false, 4, 2, v},
-		{true, 0, 2, v}, {true, 1, 1, v}}
-	if beta := n.Input(5); beta != nil {
+	places := []place{reads(fused.LinearAttentionQ, 2, q), reads(fused.LinearAttentionK, 2, k),
+		reads(fused.LinearAttentionV, 2, v), reads(fused.LinearAttentionPast, 1, v),
+		reads(fused.LinearAttentionDecay, 2, v), writes(0, 2, v), writes(1, 1, v)}
+	if beta := n.Input(fused.LinearAttentionBeta); beta != nil {
 		r, err := b.rank(beta)
 		if err != nil {
 			return err
 		}
-		p := place{false, 5, r - 1, v}
+		p := reads(fused.LinearAttentionBeta, r-1, v)
 		if size, ok := b.size(beta, -1); ok && size == 1 {
-			p.layout = nil
+			p = whole(fused.LinearAttentionBeta)
 		}
 		places = append(places, p)
 	}
-	return b.give(n, places)
+	return b.give(n, places...)
 }
 
 func causalConv(b *block, n *onnx.Node) error {
@@ -277,8 +263,8 @@ func causalConv(b *block, n *onnx.Node) error {
 	if l.Axis != 1 {
 		return fmt.Errorf("axis %d is divided, which has no channels", l.Axis)
 	}
-	return b.give(n, []place{{false, 0, 1, &l}, {false, 1, 0, &l}, {false, 2, 0, &l}, {false, 3, 1, &l},
-		{true, 0, 1, &l}, {true, 1, 1, &l}})
+	return b.give(n, reads(fused.CausalConvX, 1, &l), reads(fused.CausalConvWeight, 0, &l),
+		reads(fused.CausalConvBias, 0, &l), reads(fused.CausalConvPast, 1, &l), writes(0, 1, &l), writes(1, 1, &l))
 }
 
 func halfLinear(b *block, n *onnx.Node) error {
@@ -302,7 +288,7 @@ func linear(b *block, n *onnx.Node) error {
 	if l.Axis < r-1 {
 		return errors.New("only some of its rows are on a rank")
 	}
-	const weights, bias = 5, 6 // the inputs 1 to 5 are of the matrix
+	const weights, bias = fused.LinearBias - 1, fused.LinearBias // the inputs from 1 to weights are of the matrix
 	rows, columns := n.AttrInt(fused.AttrN, 0), n.AttrInt(fused.AttrK, 0)
 	if output {
 		if l.Copies > 1 || l.Runs != nil || rows%(panelRows*b.ranks) != 0 {
@@ -321,7 +307,7 @@ func linear(b *block, n *onnx.Node) error {
 	}
 	unit := int64(32)
 	switch {
-	case n.Input(4) != nil:
+	case n.Input(fused.LinearSuperScale) != nil:
 		unit = superColumns
 	case n.AttrString(fused.AttrCode, "") == "e4m3":
 		unit = floatColumns

@@ -16,8 +16,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// TestModels divides every bundled model over 2 and 4 ranks, evaluates all ranks together without rounding, and compares
-// with the whole model.
+// TestModels divides every bundled model over 2 and 4 ranks, evaluates all ranks together without rounding, and
+// compares with the whole model.
 func TestModels(t *testing.T) {
 	files, err := filepath.Glob("../../models/*.onnx")
 	if err != nil || len(files) == 0 {

@@ -194,7 +194,8 @@ func (p *Plan) Model(rank int64) (*onnx.Model, error) {
 }
 
 // Evaluate runs all ranks together on the inputs of the whole model, and returns its outputs.
-func (p *Plan) Evaluate(o reference.Options, inputs map[string]*reference.Tensor) (map[string]*reference.Tensor, error) {
+func (p *Plan) Evaluate(o reference.Options, inputs map[string]*reference.Tensor) (map[string]*reference.Tensor,
+	error) {
 	models := make([]*onnx.Model, p.Ranks)
 	given := make([]map[string]*reference.Tensor, p.Ranks)
 	for rank := range models {

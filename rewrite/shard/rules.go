@@ -40,10 +40,11 @@ var standardRules map[string]rule
 func init() { // the rules call ruleOf through block.visit
 	standardRules = map[string]rule{
 		"Reshape": reshape, "Flatten": reshape, "Unsqueeze": reshape, "Squeeze": reshape,
-		"Transpose": transpose, "Concat": concat, "Split": split, "Slice": sliceRule, "Gather": gather, "Expand": expand,
-		"MatMul": matMul, "Gemm": gemm, "Shape": shape,
-		"Softmax": within(-1), "LogSoftmax": within(-1), "LayerNormalization": within(-1), "RMSNormalization": within(-1),
-		"ReduceMean": reduce, "ReduceSum": reduce, "ReduceMax": reduce, "ReduceMin": reduce, "ReduceL2": reduce,
+		"Transpose": transpose, "Concat": concat, "Split": split, "Slice": sliceRule, "Gather": gather,
+		"Expand": expand, "MatMul": matMul, "Gemm": gemm, "Shape": shape,
+		"Softmax": within(-1), "LogSoftmax": within(-1), "LayerNormalization": within(-1),
+		"RMSNormalization": within(-1),
+		"ReduceMean":       reduce, "ReduceSum": reduce, "ReduceMax": reduce, "ReduceMin": reduce, "ReduceL2": reduce,
 		"ReduceSumSquare": reduce, "CumSum": cumSum,
 	}
 }
