@@ -3,6 +3,7 @@ package onnx
 import (
 	"fmt"
 	"io"
+	"slices"
 )
 
 // deferral computes the elements of a tensor on demand.
@@ -62,6 +63,17 @@ func (t *Tensor) ReadElements(dst []byte, first int64) error {
 		return fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	return nil
+}
+
+// ReadsPieces reports whether ReadElements reads some elements without making all: those of a computed tensor, or of
+// one assembled from such tensors, raw bytes and files.
+func (t *Tensor) ReadsPieces() bool {
+	if t.assembly == nil {
+		return t.IsComputed()
+	}
+	return !slices.ContainsFunc(t.Sources(), func(s *Tensor) bool {
+		return s.External == nil && s.raw == nil && !s.IsComputed()
+	})
 }
 
 // Tied returns a tensor with another name and the same elements. A data file stores them once for both.

@@ -3,6 +3,7 @@ package reference
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -57,14 +58,14 @@ func LazyFromONNX(t *onnx.Tensor) (*Tensor, error) {
 	if err := boundShape(shape, maxLazy); err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
-	if t.IsComputed() {
-		return lazily(t.DataType, shape, &encoded{tensor: t}), nil
+	src := &encoded{tensor: t, pieces: t.ReadsPieces()}
+	if !src.pieces {
+		var err error
+		if src.bytes, err = t.Bytes(); err != nil {
+			return nil, err
+		}
 	}
-	b, err := t.Bytes()
-	if err != nil {
-		return nil, err
-	}
-	return lazily(t.DataType, shape, &encoded{t, b}), nil
+	return lazily(t.DataType, shape, src), nil
 }
 
 // Deferred is LazyFromONNX without reading anything before an op reads elements, even of a small tensor.
@@ -73,7 +74,7 @@ func Deferred(t *onnx.Tensor) (*Tensor, error) {
 	if err := boundShape(shape, maxLazy); err != nil || !isFloat(t.DataType) || t.DataType.Bits() < 8 {
 		return nil, fmt.Errorf("tensor %q cannot be lazy: %s%v", t.Name, t.DataType, t.Dims)
 	}
-	return lazily(t.DataType, shape, &encoded{tensor: t}), nil
+	return lazily(t.DataType, shape, &encoded{tensor: t, pieces: t.ReadsPieces()}), nil
 }
 
 // IsLazy reports whether the elements are read on demand: for NewLazy, LazyFromONNX, and results of ops that move
@@ -253,8 +254,12 @@ func allDense(list []*Tensor) ([]*Tensor, error) {
 // encoded is the bytes of a stored tensor.
 type encoded struct {
 	tensor *onnx.Tensor
-	bytes  []byte // nil until they are read
+	pieces bool   // the tensor reads its elements piece by piece
+	bytes  []byte // else all of them; nil until they are read
 }
+
+// pieceBuffers keeps buffers of bytes: large matrices are read row by row.
+var pieceBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 func (s *encoded) read(dst []float64, offset, stride int) error {
 	typ := s.tensor.DataType
@@ -262,15 +267,17 @@ func (s *encoded) read(dst []float64, offset, stride int) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	if s.tensor.IsComputed() {
+	if s.pieces {
 		if stride != 1 && len(dst) > 1 {
 			return oneByOne(s, dst, offset, stride)
 		}
-		b := make([]byte, len(dst)*w)
-		if err := s.tensor.ReadElements(b, int64(offset)); err != nil {
+		buffer := pieceBuffers.Get().(*[]byte)
+		defer pieceBuffers.Put(buffer)
+		*buffer = slices.Grow((*buffer)[:0], len(dst)*w)[:len(dst)*w]
+		if err := s.tensor.ReadElements(*buffer, int64(offset)); err != nil {
 			return err
 		}
-		decodeFloats(dst, b, typ)
+		decodeFloats(dst, *buffer, typ)
 		return nil
 	}
 	if s.bytes == nil {

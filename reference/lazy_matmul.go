@@ -1,9 +1,17 @@
 package reference
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"slices"
+	"sync"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // panelElements is the number of elements of a lazy matrix read at a time.
 const panelElements = 1 << 16
+
+// panelBuffers keeps panels: a mixture of experts multiplies with many matrices, one after the other.
+var panelBuffers = sync.Pool{New: func() any { return new([]float64) }}
 
 // product is one multiplication with a matrix of a lazy tensor: the starts of the dense matrix and the result.
 type product struct{ dense, out int }
@@ -114,7 +122,10 @@ func (x matrix) panels(use func(byRows bool, from, count int, panel []float64)) 
 		return nil
 	}
 	count := min(max(1, panelElements/length), lines)
-	panel := make([]float64, count*length)
+	buffer := panelBuffers.Get().(*[]float64)
+	defer panelBuffers.Put(buffer)
+	panel := slices.Grow((*buffer)[:0], count*length)[:count*length]
+	*buffer = panel
 	for from := 0; from < lines; from += count {
 		count := min(count, lines-from)
 		for i := range count {
