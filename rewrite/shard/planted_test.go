@@ -247,8 +247,13 @@ func plant(t *testing.T, name string, m *onnx.Model, planted map[string]int) {
 					continue
 				}
 				planted[fault.name]++
-				if _, err := newProofs(m, facts).prove(spoiled); err == nil {
-					t.Errorf("%s: %q in the block of %q is not noticed", name, fault.name, b.inOrder()[0].Label())
+				for _, limit := range []int64{large, 0} { // also as large blocks are compared
+					proofs := newProofs(m, facts)
+					proofs.large = limit
+					if _, err := proofs.prove(spoiled); err == nil {
+						t.Errorf("%s: %q in the block of %q is not noticed (large from %d)", name, fault.name,
+							b.inOrder()[0].Label(), limit)
+					}
 				}
 			}
 		}

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -17,9 +18,12 @@ type proofs struct {
 	model  *onnx.Model
 	facts  *infer.Facts
 	prover prove.Prover
+	large  int64
 }
 
-func newProofs(m *onnx.Model, facts *infer.Facts) *proofs { return &proofs{model: m, facts: facts} }
+func newProofs(m *onnx.Model, facts *infer.Facts) *proofs {
+	return &proofs{model: m, facts: facts, large: large}
+}
 
 // large is the number of elements of a block's constants from which it is evaluated once, and without rounding: real
 // blocks would take minutes.
@@ -61,21 +65,19 @@ func (p *proofs) prove(b *block) (string, error) {
 		Trials: func(yield func(prove.Trial, error) bool) {
 			for world := range prove.CheckedWorlds {
 				for _, k := range []prove.Kind{prove.Normal, prove.OneHot} {
-					in, err := p.trial(inputs, k, world)
-					if !yield(prove.Trial{Name: fmt.Sprintf("%s, sizes %d", k.Name, world), Inputs: in}, err) || err != nil {
-						return
+					for t, err := range p.trials(inputs, k, world, b.ranks) {
+						if !yield(t, err) || err != nil {
+							return
+						}
 					}
 				}
 			}
 		}}
 	proof := "all ranks evaluated together, equal to the whole"
-	if b.elements() > large {
+	if b.elements() > p.large {
 		proof += " without rounding"
 		claim.Typed = nil
-		claim.Trials = func(yield func(prove.Trial, error) bool) {
-			in, err := p.trial(inputs, prove.Normal, 0)
-			yield(prove.Trial{Name: "normal", Inputs: in}, err)
-		}
+		claim.Trials = p.trials(inputs, prove.Normal, 0, b.ranks)
 	}
 	if err := p.prover.Prove(claim); err != nil {
 		return "", fmt.Errorf("the ranks compute something else: %w", err)
@@ -115,8 +117,29 @@ func border(b *block, nodes []*onnx.Node) (inputs, outputs []*onnx.Value) {
 	return inputs, outputs
 }
 
+// trials are as many as it takes to look up rows of a table, or experts, of every rank: at both ends of its part.
+func (p *proofs) trials(inputs []*onnx.Value, k prove.Kind, world int, ranks int64) iter.Seq2[prove.Trial, error] {
+	return func(yield func(prove.Trial, error) bool) {
+		rounds := int64(1)
+		for _, v := range inputs {
+			if shape, ok := p.facts.Shape(v, world); ok && rowsOf(v) > 0 {
+				ids := max(product(shape), 1)
+				rounds = max(rounds, (2*ranks+ids-1)/ids)
+			}
+		}
+		for round := range rounds {
+			in, err := p.trial(inputs, k, world, round, rounds)
+			name := fmt.Sprintf("%s, sizes %d, round %d", k.Name, world, round)
+			if !yield(prove.Trial{Name: name, Inputs: in}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // trial makes inputs of a block: hard numbers, and integers that the graph computes from its sizes.
-func (p *proofs) trial(inputs []*onnx.Value, k prove.Kind, world int) (in []*reference.Tensor, err error) {
+func (p *proofs) trial(inputs []*onnx.Value, k prove.Kind, world int, round, rounds int64) (
+	in []*reference.Tensor, err error) {
 	for i, v := range inputs {
 		if known, ok := p.facts.Known(v, world); ok {
 			in = append(in, known)
@@ -128,7 +151,7 @@ func (p *proofs) trial(inputs []*onnx.Value, k prove.Kind, world int) (in []*ref
 		}
 		shape = p.maskShape(v, shape, world)
 		x, err := prove.MakeInput(k, i, p.facts.DataType(v), shape)
-		if numbers := p.meant(v, shape, world); err == nil && numbers != nil {
+		if numbers := p.meant(v, shape, world, round, rounds); err == nil && numbers != nil {
 			x = reference.NewInts(x.DataType, x.Shape, numbers)
 		}
 		if err != nil {
@@ -139,9 +162,28 @@ func (p *proofs) trial(inputs []*onnx.Value, k prove.Kind, world int) (in []*ref
 	return in, nil
 }
 
-// meant returns integers of an input that have a meaning: ids of all rows of a table or of all experts, and the lengths
-// and blocks of packed sequences. It returns nil for other inputs.
-func (p *proofs) meant(v *onnx.Value, shape []int64, world int) []int64 {
+// rowsOf returns the number of rows of a table, or of experts, that an input has the ids of; 0 for another input.
+func rowsOf(v *onnx.Value) int64 {
+	for _, u := range v.Uses() {
+		n := u.Node
+		isMixture := n.Domain == fused.Domain && (n.OpType == fused.MoEName || n.OpType == fused.QMoEName)
+		table := n.Inputs[0]
+		switch {
+		case isMixture && u.Index == fused.MoEIDs:
+			table = n.Inputs[fused.MoEGateUp]
+		case !n.Is("Gather") || u.Index != 1 || n.AttrInt("axis", 0) != 0:
+			continue
+		}
+		if t := table.Constant(); t != nil && len(t.Dims) > 0 {
+			return t.Dims[0]
+		}
+	}
+	return 0
+}
+
+// meant returns integers of an input that have a meaning: ids of rows of a table or of experts, and the lengths and
+// blocks of packed sequences. The ids of all rounds are the ends of equal ranges. It returns nil for other inputs.
+func (p *proofs) meant(v *onnx.Value, shape []int64, world int, round, rounds int64) []int64 {
 	fill := func(f func(i int64) int64) []int64 {
 		list := make([]int64, product(shape))
 		for i := range list {
@@ -149,17 +191,17 @@ func (p *proofs) meant(v *onnx.Value, shape []int64, world int) []int64 {
 		}
 		return list
 	}
+	if rows := rowsOf(v); rows > 0 {
+		ranges := product(shape) * rounds
+		return fill(func(i int64) int64 {
+			i = i*rounds + round
+			first, end := i*rows/ranges, (i+1)*rows/ranges
+			return max(first, (end-1)*(i%2))
+		})
+	}
 	for _, u := range v.Uses() {
 		n := u.Node
-		isMixture := n.Domain == fused.Domain && (n.OpType == fused.MoEName || n.OpType == fused.QMoEName)
-		switch table := n.Inputs[0]; {
-		case isMixture && u.Index == fused.MoEIDs:
-			table = n.Inputs[fused.MoEGateUp]
-			fallthrough
-		case n.Is("Gather") && u.Index == 1 && n.AttrInt("axis", 0) == 0:
-			if t := table.Constant(); t != nil {
-				return fill(func(i int64) int64 { return (i*7 + i/3) % t.Dims[0] })
-			}
+		switch {
 		case n.Domain != fused.Domain || n.OpType != fused.PagedAttentionName:
 		case u.Index == fused.PagedAttentionCumulativeSequenceLength:
 			tokens, sequences := p.facts.Size(n.Inputs[0], world, 0), shape[0]-1
