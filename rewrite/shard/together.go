@@ -129,7 +129,8 @@ func (m *meeting) norm(n *onnx.Node, s *reference.Scope, sum *reference.Tensor) 
 	}
 	add := onnx.New(edit.MinIRVersion, site.Opset).Graph.NewNode(fused.AddRMSNormName, nil, site.Attributes...)
 	add.Domain, add.Overload, add.Outputs = fused.Domain, definition.Overload, make([]*onnx.Value, len(n.Outputs))
-	return reference.NewForOpset(site.Opset, []*onnx.Function{definition}, reference.Options{Exact: m.exact}).Op(add, in)
+	e := reference.NewForOpset(site.Opset, []*onnx.Function{definition}, reference.Options{Exact: m.exact})
+	return e.Op(add, in)
 }
 
 // sum adds in the order of ranks: in float32, rounded once, unless the evaluation is exact.
