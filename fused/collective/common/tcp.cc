@@ -92,7 +92,8 @@ Header Sockets::Hello(Header::Kind kind, uint64_t secret) const {
   return h;
 }
 
-// FindMaster finds the addresses of rank 0. torchrun itself listens at MASTER_PORT: the next port is taken there.
+// FindMaster finds the addresses of rank 0. It takes the port after MASTER_PORT if torchrun itself listens there, which
+// its agent says in TORCHELASTIC_USE_AGENT_STORE.
 bool Sockets::FindMaster(Failure* failure) {
   const char *const host = getenv("MASTER_ADDR"), *const port = getenv("MASTER_PORT");
   const char* const own = getenv("MOJO_COLLECTIVE_PORT");
@@ -103,7 +104,8 @@ bool Sockets::FindMaster(Failure* failure) {
   char* end = nullptr;
   const char* const text = own != nullptr ? own : port;
   long number = strtol(text, &end, 10);
-  if (own == nullptr && getenv("TORCHELASTIC_RUN_ID") != nullptr) ++number;
+  const char* const agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
+  if (own == nullptr && agent != nullptr && strcmp(agent, "True") == 0) ++number;
   if (end == text || *end != 0 || number < 1 || number > 65535) {
     return Fail(failure, -1, Failure::kOther, "%s=%.40s is not a port: set a number from 1 to 65535",
                 own != nullptr ? "MOJO_COLLECTIVE_PORT" : "MASTER_PORT", text);
