@@ -53,11 +53,13 @@ test-zoo: all $(FETCHED) ## patch the bundled models, run them in every way, and
 test-kernels: all $(VENV)/.installed ## the kernels' own tests, with the sanitizers
 	PATH="$(dir $(CMAKE)):$$PATH" fused/kernels/tests/run.sh $(BUILD)/kernels $(VENV)/bin/python
 
-test-ranks: all $(VENV)/.installed | $(MPI)/mpich/.installed $(MPI)/openmpi/.installed ## ranks in real processes
+test-ranks: all $(FETCHED) $(VENV)/.installed | $(MPI)/mpich/.installed $(MPI)/openmpi/.installed ## ranks in processes
 	@echo "collective ops between processes"
 	@$(call logged,ranks,"$(CMAKE)" --build $(BUILD)/kernels --target mojo_ranks_test)
 	@$(VENV)/bin/python fused/kernels/tests/ranks_test.py $(LIBRARY) $(BUILD)/kernels/mojo_ranks_test \
 		$(MPI)/mpich $(MPI)/openmpi
+	@$(TEST_ENV) $(VENV)/bin/python fused/kernels/tests/launchers_test.py $(BIN) models/llama-kv-dynamo-fp32.onnx \
+		models/llama-kv-dynamo-fp32.npz $(MPI)/mpich $(MPI)/openmpi
 
 # The loops of each instruction set have tests of their own (test-kernels): the last one that the machine has is tested
 # whole, every form on the others.
