@@ -50,6 +50,17 @@ cp -R python/src/mojo_patch "$temp/package/"
 cp "$MOJO_OPS_LIBRARY" "$temp/package/mojo_patch/"
 ok python env PYTHONPATH="$temp/package" "$MOJO_PYTHON" docs/examples/python/run.py "$temp/bare.onnx" $model.npz
 
+# The same model, divided over two processes: the first one's output is compared, and both must end well.
+rm -rf "$temp/sharded"
+build/mojo-patch shard $model.onnx --ranks 2 -o "$temp/sharded" >"$temp/log" 2>&1 || die "cannot divide $model.onnx" "$temp/log"
+port=$("$MOJO_PYTHON" -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
+# ranks COMMAND…: the command as two ranks.
+ranks() {
+  env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" "$@" >&2 &
+  env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" "$@" && wait $!
+}
+ok "python, two ranks" ranks env PYTHONPATH="$temp/package" "$MOJO_PYTHON" docs/examples/python/sharded.py "$temp/sharded" $model.npz
+
 # Ray's decoder, which needs no Ray. The module finds the program in the bin folder beside it.
 mkdir -p "$temp/package/bin"
 ln -sf "$PWD/build/mojo-patch" "$temp/package/bin/mojo-patch"
