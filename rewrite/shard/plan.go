@@ -83,7 +83,7 @@ type Block struct {
 	Collectives []Collective `json:"collectives"`
 	// Saved is the number of bytes of weights that a rank does not read for a token, because it has a part.
 	Saved int64 `json:"read_bytes_saved"`
-	// Proof describes how the ranks were compared with the whole.
+	// Proof describes how the ranks were compared with the whole, or begins with Assumed.
 	Proof string `json:"proof"`
 }
 

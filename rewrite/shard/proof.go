@@ -19,15 +19,24 @@ type proofs struct {
 	facts  *infer.Facts
 	prover prove.Prover
 	large  int64
+	// large and mostPacked are the constants, except in tests.
+	mostPacked int64
 }
 
 func newProofs(m *onnx.Model, facts *infer.Facts) *proofs {
-	return &proofs{model: m, facts: facts, large: large}
+	return &proofs{model: m, facts: facts, large: large, mostPacked: mostPacked}
 }
 
 // large is the number of elements of a block's constants from which it is evaluated once, and without rounding: real
 // blocks would take minutes.
 const large = 1 << 22
+
+// mostPacked is the number of elements of a constant of integers up to which a block is evaluated. Unlike floats, which
+// are read piece by piece, integers are decoded at once: so many take 1 GB, and what is computed from them several.
+const mostPacked = 1 << 27
+
+// Assumed begins the Proof of a block that was not evaluated.
+const Assumed = "assumed"
 
 // prove evaluates all ranks of a block together, and the whole, on the same inputs. It describes the comparison.
 func (p *proofs) prove(b *block) (string, error) {
@@ -45,7 +54,8 @@ func (p *proofs) prove(b *block) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	what := fmt.Sprintf("%d nodes from %q to %q on %d ranks", len(nodes), nodes[0].Label(), nodes[len(nodes)-1].Label(), b.ranks)
+	what := fmt.Sprintf("%d nodes from %q to %q on %d ranks", len(nodes), nodes[0].Label(),
+		nodes[len(nodes)-1].Label(), b.ranks)
 	models := make([]*onnx.Model, b.ranks)
 	for rank := range models {
 		if models[rank], err = p.model.Part(nodes, ports, outputs); err != nil {
@@ -54,6 +64,18 @@ func (p *proofs) prove(b *block) (string, error) {
 		w := &builder{model: models[rank], facts: p.facts.DataType, rank: int64(rank), ranks: b.ranks}
 		if err := w.build([]*block{b}); err != nil {
 			return "", err
+		}
+	}
+	for _, n := range nodes {
+		for _, v := range n.Inputs {
+			if v == nil {
+				continue
+			}
+			if t := v.Constant(); t != nil && !t.DataType.IsFloat() && t.Len() > p.mostPacked {
+				p.prover.Assume(what)
+				return fmt.Sprintf("%s: %q has %d packed elements, more than the %d that are evaluated", Assumed,
+					v.Name, t.Len(), p.mostPacked), nil
+			}
 		}
 	}
 	claim := &prove.Claim{What: what, Key: formOf(part, b), By: "the ranks",
@@ -234,8 +256,8 @@ func (p *proofs) maskShape(mask *onnx.Value, shape []int64, world int) []int64 {
 }
 
 // evaluate runs all ranks on the inputs of the whole, and puts their outputs together.
-func (b *block) evaluate(models []*onnx.Model, o reference.Options, inputs, outputs []*onnx.Value, in []*reference.Tensor) (
-	[]*reference.Tensor, error) {
+func (b *block) evaluate(models []*onnx.Model, o reference.Options, inputs, outputs []*onnx.Value,
+	in []*reference.Tensor) ([]*reference.Tensor, error) {
 	given := make([]map[string]*reference.Tensor, b.ranks)
 	for rank := range given {
 		given[rank] = map[string]*reference.Tensor{}

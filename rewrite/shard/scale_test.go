@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // TestScale divides layers with large weights, whose elements are computed when they are read. The proof reads those
@@ -62,12 +63,41 @@ func TestScale(t *testing.T) {
 			}
 		}
 		allocated := int64(after.TotalAlloc - before.TotalAlloc)
-		t.Logf("%s: weights of %d MiB, %d MiB read, %d MiB allocated", how, p.Before>>20, read.Load()>>20, allocated>>20)
+		t.Logf("%s: weights of %d MiB, %d MiB read, %d MiB allocated", how, p.Before>>20, read.Load()>>20,
+			allocated>>20)
 		if allocated > p.Before/4 {
 			t.Errorf("%s: %d bytes allocated for weights of %d", how, allocated, p.Before)
 		}
 		if read.Load() > 2*p.Before {
 			t.Errorf("%s: %d bytes read of weights of %d", how, read.Load(), p.Before)
+		}
+	}
+}
+
+// TestAssumed: a block whose packed weights are too large to be evaluated says so, and another one is compared.
+func TestAssumed(t *testing.T) {
+	m := &maker{Builder: onnxtest.New(20), t: t}
+	codes := func(rows, columns int64) *onnx.Value {
+		c, err := onnx.NewTensor("codes", onnx.Int8, []int64{rows, columns}, make([]byte, rows*columns))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Op("Cast", m.Graph.AddInitializer(c), onnx.IntAttr("to", int64(onnx.Float)))
+	}
+	x := m.Input("x", onnx.Float, "batch", "sequence", 16)
+	m.Output(m.Op("MatMul", m.Op("Relu", m.Op("MatMul", x, codes(16, 32))), codes(32, 16)))
+	facts := infer.Analyze(m.Model)
+	f := &finder{model: m.Model, facts: facts, options: Options{Ranks: 2, Experts: Split, Least: 1024},
+		claimed: map[*onnx.Node]bool{}, reasons: map[*onnx.Value]error{}}
+	f.find()
+	if len(f.blocks) != 1 {
+		t.Fatal(len(f.blocks), "blocks:", f.reasons)
+	}
+	for most, want := range map[int64]string{511: Assumed, 512: "all ranks evaluated"} {
+		p := newProofs(m.Model, facts)
+		p.mostPacked = most
+		if proof, err := p.prove(f.blocks[0]); err != nil || !strings.HasPrefix(proof, want) {
+			t.Errorf("up to %d elements: %q, %v instead of %q", most, proof, err, want)
 		}
 	}
 }

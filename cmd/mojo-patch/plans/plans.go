@@ -20,6 +20,15 @@ func Say(a *cli.App, p *shard.Plan, all bool) {
 	a.Say("ranks     %d, experts %s%s", p.Ranks, p.Experts, runtime)
 	a.Say("weights   %s per rank, of %s", english.Bytes(p.Bytes), english.Bytes(p.Before))
 	a.Say("blocks    %s", strings.TrimSuffix(fmt.Sprintf("%d divided; %s", len(p.Blocks), collectives(p)), "; "))
+	assumed := 0
+	for _, b := range p.Blocks {
+		if strings.HasPrefix(b.Proof, shard.Assumed) {
+			assumed++
+		}
+	}
+	if assumed > 0 {
+		a.Say("assumed   %s not compared with the whole: too large to be evaluated", cli.Counted(assumed, "block"))
+	}
 	split := len(p.Inputs) + len(p.Outputs)
 	if split > 0 {
 		a.Say("caches    %d inputs and %d outputs, of which each rank has a part", len(p.Inputs), len(p.Outputs))
