@@ -202,8 +202,9 @@ func latentAttention(b *block, n *onnx.Node) error {
 		wa = 0
 	}
 	return b.give(n, reads(fused.LatentAttentionQ, qa, q), whole(fused.LatentAttentionC),
-		whole(fused.LatentAttentionKPE), reads(fused.LatentAttentionW, wa, q), whole(fused.LatentAttentionKeyValid), whole(fused.LatentAttentionPast),
-		whole(fused.LatentAttentionPastLength), writes(0, headAxis(n, fused.AttrYLayout), q), writes(1, 0, nil))
+		whole(fused.LatentAttentionKPE), reads(fused.LatentAttentionW, wa, q), whole(fused.LatentAttentionKeyValid),
+		whole(fused.LatentAttentionPast), whole(fused.LatentAttentionPastLength),
+		writes(0, headAxis(n, fused.AttrYLayout), q), writes(1, 0, nil))
 }
 
 func pagedAttention(b *block, n *onnx.Node) error {

@@ -158,7 +158,7 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 	if len(p.blocks) == 0 && o.Ranks > 1 {
 		for _, n := range m.Graph.Nodes {
 			if len(n.Subgraphs()) > 0 {
-				return nil, fmt.Errorf("%w: node %q (%s) has graphs of its own, which are not divided", ErrNothing,
+				return nil, fmt.Errorf("%w: node %q (%s) holds other graphs, which are not divided", ErrNothing,
 					n.Label(), n.OpType)
 			}
 		}
