@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,8 +63,24 @@ func Execute(root func(*App) *cobra.Command, args []string, out, err io.Writer) 
 	}
 	if e != nil && e.Error() != "" {
 		fmt.Fprintln(err, a.Paint(err, Red, OwnName), e)
+		endJob(code)
 	}
 	return code
+}
+
+// endJob asks the launcher of MPICH to end all processes that it started with this one. Other launchers do so if one
+// fails, but MPICH's only after MPI_Init: before that, the others would wait for this process.
+func endJob(code int) {
+	fd, err := strconv.Atoi(os.Getenv("PMI_FD"))
+	if err != nil || fd < 3 {
+		return
+	}
+	launcher := os.NewFile(uintptr(fd), "PMI_FD")
+	if info, err := launcher.Stat(); err != nil || info.Mode()&os.ModeSocket == 0 {
+		return
+	}
+	time.Sleep(300 * time.Millisecond) // the others may be about to print errors
+	fmt.Fprintf(launcher, "cmd=abort exitcode=%d\n", code)
 }
 
 // ofRank names the rank in an error, and ends the communication with the other ranks, unless an error interrupted it:
