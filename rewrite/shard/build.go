@@ -33,7 +33,8 @@ func (w *builder) build(blocks []*block) error {
 		}
 	}
 	w.ImportOpset(w.model, nil, fused.Domain, fused.Version)
-	w.RaiseIR(w.model, edit.MinIRVersion)
+	w.RaiseIR(w.model, onnx.DevicesIR)
+	w.model.SetDevices(configuration, w.ranks)
 	if err := w.Finish(); err != nil || w.form != TensorRT {
 		return err
 	}
@@ -71,8 +72,11 @@ func (b *block) inOrder() (list []*onnx.Node) {
 }
 
 func (w *builder) block(b *block) error {
-	for _, n := range b.inOrder() {
+	nodes := b.inOrder()
+	all := make([]*onnx.Node, len(nodes))
+	for k, n := range nodes {
 		mine := w.node(n)
+		all[k] = mine
 		if mine == nil {
 			return fmt.Errorf("the model lacks node %q", n.Label())
 		}
@@ -105,7 +109,43 @@ func (w *builder) block(b *block) error {
 			w.narrow(w.value(v), l)
 		}
 	}
+	for i, n := range nodes {
+		w.declare(b, n, all[i])
+	}
 	return nil
+}
+
+// configuration is the name of the devices of all ranks in ONNX's metadata.
+const configuration = "ranks"
+
+// declare lists the divided inputs and outputs of a node in ONNX's metadata, which has no form for pieces of an axis
+// that are divided one by one.
+func (w *builder) declare(b *block, n, mine *onnx.Node) {
+	var shards []onnx.Shard
+	add := func(v *onnx.Value, l Layout, divided bool) {
+		if divided && v != nil && l.Runs == nil {
+			shards = append(shards, onnx.Shard{Value: v.Name, Axis: l.Axis, Parts: l.parts(w.ranks),
+				Copies: max(l.Copies, 1)})
+		}
+	}
+	for i, v := range n.Inputs {
+		u := onnx.Use{Node: n, Index: i}
+		l, divided := b.weights[u]
+		if !divided {
+			l, divided = b.taken[u]
+		}
+		if !divided {
+			l, divided = b.held[v]
+		}
+		add(mine.Inputs[i], l, divided)
+	}
+	for i, v := range n.Outputs {
+		l, divided := b.held[v]
+		add(mine.Outputs[i], l, divided)
+	}
+	if len(shards) > 0 {
+		mine.SetShards(configuration, shards)
+	}
 }
 
 // input makes a node read its part of an input.
