@@ -159,13 +159,14 @@ func (f *finder) chosen(edited *Plan) (list []*block, err error) {
 			continue
 		}
 		for u := range b.weights {
-			f.reasons[u.Node.Inputs[u.Index]] = fmt.Errorf("the given plan lacks the block from %q to %q", key.first, key.last)
+			f.reasons[u.Node.Inputs[u.Index]] = fmt.Errorf("the given plan lacks the block from %q to %q", key.first,
+				key.last)
 		}
 	}
 	for _, b := range edited.Blocks {
 		if left[ends{b.First, b.Last}] > 0 {
-			return nil, fmt.Errorf("the model has no block from node %q to %q, which the given plan names: blocks may only "+
-				"be deleted from a plan", b.First, b.Last)
+			return nil, fmt.Errorf("the model has no block from node %q to %q, which the given plan names: blocks may "+
+				"only be deleted from a plan", b.First, b.Last)
 		}
 	}
 	return list, nil

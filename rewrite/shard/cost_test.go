@@ -9,8 +9,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/shard"
 )
 
-// TestCost: a mixture of experts reads only the chosen experts, ranks read parts of them, and the estimate is the sum of
-// reads and operations.
+// TestCost: a mixture of experts reads only the chosen experts, ranks read parts of them, and the estimate is the sum
+// of reads and operations.
 func TestCost(t *testing.T) {
 	m := patched(t, "moe-loop-ts-fp32")
 	p, err := shard.New(m, shard.Options{Ranks: 2, Experts: shard.Split, Least: 1 << 20})
@@ -24,7 +24,8 @@ func TestCost(t *testing.T) {
 		others += w.Bytes
 	}
 	if all := p.Before - others; chosen <= 0 || chosen >= all || c.Whole-c.Rank != b.Saved {
-		t.Errorf("%d bytes of at most %d in experts are read; a rank saves %d of %d", chosen, all, b.Saved, c.Whole-c.Rank)
+		t.Errorf("%d bytes of at most %d in experts are read; a rank saves %d of %d", chosen, all, b.Saved,
+			c.Whole-c.Rank)
 	}
 	for i, e := range c.Estimates {
 		want := float64(c.Whole-chosen+chosen/e.Ranks) / c.Device.Bandwidth
@@ -43,8 +44,8 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestEdited: an unchanged plan gives the same plan. A block that is deleted from it stays whole, and one that the model
-// lacks is named.
+// TestEdited: an unchanged plan gives the same plan. A block that is deleted from it stays whole, and one that the
+// model lacks is named.
 func TestEdited(t *testing.T) {
 	m := patched(t, "llama-kv-dynamo-fp32")
 	o := shard.Options{Ranks: 2, Experts: shard.Split, Least: 1024}

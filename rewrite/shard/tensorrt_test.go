@@ -26,8 +26,8 @@ func patched(t *testing.T, name string) *onnx.Model {
 	return m
 }
 
-// TestTensorRT: models for TensorRT have its collective operation, with the attributes that its parser reads, and no
-// fused op. All ranks together compute the outputs of the whole model.
+// TestTensorRT: models for TensorRT have its collective operation, with the attributes that its reference lists, and
+// no fused op. All ranks together compute the outputs of the whole model.
 func TestTensorRT(t *testing.T) {
 	common := " root=-1 nb_rank=2 group_size=0 groups=[]"
 	want := map[string]string{"all_reduce": "reduce_op=sum" + common, "all_gather": "reduce_op=none" + common}
