@@ -65,6 +65,11 @@ func (t *Tensor) ReadElements(dst []byte, first int64) error {
 	return nil
 }
 
+// IsStreamed reports whether an element can be read only by computing all: NewDeferred made the tensor, or a part of it.
+func (t *Tensor) IsStreamed() bool {
+	return slices.ContainsFunc(t.Sources(), func(s *Tensor) bool { return s.deferred != nil && s.deferred.read == nil })
+}
+
 // ReadsPieces reports whether ReadElements reads some elements without making all: those of a computed tensor, or of
 // one assembled from such tensors, raw bytes and files.
 func (t *Tensor) ReadsPieces() bool {

@@ -167,13 +167,35 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 		}
 		return nil, ErrNothing
 	}
+	return p, p.digest()
+}
+
+// sampled is the number of elements of each constant that the digest contains.
+const sampled = 16
+
+// digest makes the digest from the plan and from the first elements of each constant, so that the ranks of a model and
+// of a fine-tuned one differ, without reading all weights.
+func (p *Plan) digest() error {
 	text, err := json.Marshal(p)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	sum := sha256.Sum256(text)
-	p.Digest = hex.EncodeToString(sum[:16])
-	return p, nil
+	hash := sha256.New()
+	hash.Write(text)
+	for _, v := range p.model.Graph.Initializers() {
+		t := v.Const
+		fmt.Fprintln(hash, v.Name, t.DataType, t.Dims)
+		if t.DataType.Bits()%8 != 0 || t.DataType.Bits() == 0 || t.IsStreamed() && t.Size() > listed {
+			continue // its elements cannot be read one by one
+		}
+		first := make([]byte, min(t.Len(), sampled)*int64(t.DataType.Bits())/8)
+		if err := t.ReadElements(first, 0); err != nil {
+			return err
+		}
+		hash.Write(first)
+	}
+	p.Digest = hex.EncodeToString(hash.Sum(nil)[:16])
+	return nil
 }
 
 // Model returns the model of one rank. Its constants are views of the whole model's, which must stay open.

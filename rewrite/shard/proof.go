@@ -329,8 +329,9 @@ func formOf(part *onnx.Model, b *block) string {
 			numbers[v.Name] = len(numbers)
 			if v.Const != nil {
 				fmt.Fprint(&s, v.Const.DataType, v.Const.Dims)
-				if known, ok := b.facts.Constant(v); ok && v.Const.Len() <= 16 && v.Const.DataType.IsInteger() {
-					fmt.Fprint(&s, known.I)
+				if v.Const.Len() <= 16 && v.Const.DataType.IsInteger() { // a shape
+					numbers, err := v.Const.Bytes()
+					fmt.Fprint(&s, numbers, err)
 				}
 			}
 			if t, ok := v.Type(); ok {
@@ -348,13 +349,44 @@ func formOf(part *onnx.Model, b *block) string {
 			fmt.Fprint(&s, number(v), " ")
 		}
 	}
-	held := map[string]Layout{}
+	divided := map[string]any{}
 	for v, l := range b.held {
-		held[fmt.Sprint(numbers[v.Name])] = l
+		divided[fmt.Sprint("held ", numbers[v.Name])] = l
+	}
+	for v := range b.sums {
+		divided[fmt.Sprint("sum ", numbers[v.Name])] = true
+	}
+	at := func(u onnx.Use) string {
+		return fmt.Sprint(numbers[u.Node.Inputs[u.Index].Name], " at ", u.Index, " of ", numbers[firstOutput(u.Node)])
 	}
 	for u, l := range b.weights {
-		held[fmt.Sprint("w", numbers[u.Node.Inputs[u.Index].Name], " ", u.Index)] = l
+		divided["weight "+at(u)] = l
 	}
-	fmt.Fprint(&s, held, b.ranks)
+	for u := range b.once {
+		divided["once "+at(u)] = true
+	}
+	for u, l := range b.taken {
+		divided["taken "+at(u)] = l
+	}
+	for u := range b.gathered {
+		divided["gathered "+fmt.Sprint(numbers[u.Node.Inputs[u.Index].Name])] = true
+	}
+	for n := range b.rows {
+		divided["rows of "+fmt.Sprint(numbers[firstOutput(n)])] = true
+	}
+	for n := range b.experts {
+		divided["experts of "+fmt.Sprint(numbers[firstOutput(n)])] = true
+	}
+	fmt.Fprint(&s, divided, b.ranks) // sorted by key
 	return s.String()
+}
+
+// firstOutput returns the name of a node's first output.
+func firstOutput(n *onnx.Node) string {
+	for _, v := range n.Outputs {
+		if v != nil {
+			return v.Name
+		}
+	}
+	return ""
 }
