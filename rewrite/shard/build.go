@@ -382,7 +382,7 @@ func (w *builder) lookup(n, mine *onnx.Node) {
 	sum := mine.Outputs[0]
 	w.TakeOutput(mine, 0, found)
 	axis := w.ints(name+"_axis", []int64{-1})
-	w.add("Where", sum, w.op("Unsqueeze", name+"_has", mineToo, axis), found, w.zeros(name+"_zeros", table.DataType))
+	w.orZero(name, sum, w.op("Unsqueeze", name+"_has", mineToo, axis), found, table.DataType)
 }
 
 // within computes 0 <= v < count.
@@ -391,12 +391,29 @@ func (w *builder) within(name string, v, zero, count *onnx.Value) *onnx.Value {
 		w.op("Less", name+"_before", v, count))
 }
 
-func (w *builder) zeros(name string, t onnx.DataType) *onnx.Value {
-	zero, err := onnx.NewTensor(name, t, nil, make([]byte, t.Bits()/8))
+// orZero computes v where has is true, and zeros elsewhere. onnxruntime's CPU provider selects no bfloat16 numbers, so
+// these take the way through float32.
+func (w *builder) orZero(name string, out, has, v *onnx.Value, t onnx.DataType) {
+	chosen := t
+	if t == onnx.BFloat16 {
+		chosen = onnx.Float
+		v = w.cast(w.model.Graph.NewValue(name+"_wide"), v, chosen)
+	}
+	zero, err := onnx.NewTensor(name+"_zeros", chosen, nil, make([]byte, chosen.Bits()/8))
 	if err != nil {
 		panic(err) // every type of weights has whole bytes
 	}
-	return w.AddInitializer(w.model.Graph, zero)
+	zeros := w.AddInitializer(w.model.Graph, zero)
+	if chosen == t {
+		w.add("Where", out, has, v, zeros)
+		return
+	}
+	w.cast(out, w.op("Where", name+"_chosen", has, v, zeros), t)
+}
+
+func (w *builder) cast(out, v *onnx.Value, t onnx.DataType) *onnx.Value {
+	w.SetAttr(w.add("Cast", out, v), onnx.IntAttr("to", int64(t)))
+	return out
 }
 
 // localExperts numbers the experts of a rank from 0. Experts of other ranks get a weight of 0.
@@ -411,6 +428,7 @@ func (w *builder) localExperts(n, mine *onnx.Node) {
 	local := w.op("Sub", name+"_local", mine.Inputs[2], number("_first", w.rank*count))
 	mineToo := w.within(name, local, zero, number("_count", count))
 	w.SetInput(mine, 2, w.op("Where", name+"_ids", mineToo, local, zero))
-	zeros := w.zeros(name+"_zeros", w.facts(n.Inputs[1]))
-	w.SetInput(mine, 1, w.op("Where", name+"_weights", mineToo, mine.Inputs[1], zeros))
+	weights := w.model.Graph.NewValue(name + "_weights")
+	w.orZero(name, weights, mineToo, mine.Inputs[1], w.facts(n.Inputs[1]))
+	w.SetInput(mine, 1, weights)
 }
