@@ -37,6 +37,9 @@ using std::chrono::milliseconds;
 // once rank 0 knows all of them.
 constexpr auto kHelloTime = std::chrono::seconds(5), kMeshTime = std::chrono::seconds(8);
 
+// How long a rank that gives up waits for the others to read why.
+constexpr auto kDrainTime = milliseconds(500);
+
 // Peer is the connection to another rank, and how much of an exchange has moved.
 struct Peer {
   Socket socket;
@@ -67,6 +70,7 @@ class Sockets : public Transport {
   bool Push(Peer* p, const Header& mine, const Part& part, bool* moved);
   bool Pull(Peer* p, int rank, const Header& mine, const Place& place, bool* moved, Failure* failure);
   bool Ended(int rank, Failure* failure) const;
+  void Drain();
 
   const int rank_, ranks_;
   std::vector<Peer> peers_;
@@ -400,6 +404,21 @@ void Sockets::Abort(const Header& mine, const Failure& failure) {
     // In the midst of a message, the end of the connection has to tell.
     SendSome(p.socket.fd(), &header, sizeof(header));
     shutdown(p.socket.fd(), SHUT_WR);
+  }
+  Drain();
+}
+
+// Drain reads what the others have sent until they close, too. Otherwise the end of this process would reset the
+// connections, and the others would lose the reason that they have not read yet.
+void Sockets::Drain() {
+  const auto until = Clock::now() + kDrainTime;
+  for (Peer& p : peers_) {
+    char bytes[4096];
+    long n = p.socket.open() ? 0 : -1;
+    while (n >= 0 && Clock::now() < until) {
+      n = ReceiveSome(p.socket.fd(), bytes, sizeof(bytes));
+      if (n == 0 && !Wait(p.socket.fd(), false, until)) break;
+    }
   }
 }
 
