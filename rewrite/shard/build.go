@@ -106,7 +106,7 @@ func (w *builder) block(b *block) error {
 	}
 	for v, l := range b.held {
 		if v.IsInput {
-			w.narrow(w.value(v), l)
+			w.narrow(b, v, w.value(v), l)
 		}
 	}
 	for i, n := range nodes {
@@ -257,7 +257,7 @@ func (w *builder) output(b *block, v *onnx.Value) {
 	whole := b.sums[v] || held && (v.IsOutput() && !b.isPresent(v) || b.isGathered(v))
 	if !whole {
 		if held {
-			w.narrow(value, l)
+			w.narrow(b, v, value, l)
 		}
 		return
 	}
@@ -265,7 +265,7 @@ func (w *builder) output(b *block, v *onnx.Value) {
 	w.TakeOutput(value.Producer, value.Output, local)
 	r, _ := b.rank(v) // known if the axis is
 	if held {
-		w.narrow(local, l)
+		w.narrow(b, v, local, l)
 	}
 	switch {
 	case w.form == TensorRT:
@@ -326,17 +326,16 @@ func (w *builder) local(v *onnx.Value, name string) *onnx.Value {
 	return local
 }
 
-// narrow declares the shape of a part.
-func (w *builder) narrow(v *onnx.Value, l Layout) {
-	t, ok := v.Type()
-	if !ok || l.Axis >= len(t.Dims) {
+// narrow declares the shape of a part of v, which the rank holds as local.
+func (w *builder) narrow(b *block, v, local *onnx.Value, l Layout) {
+	t, ok := local.Type()
+	size, known := b.size(v, l.Axis)
+	if !ok || !known || l.Axis >= len(t.Dims) {
 		return
 	}
 	t.Dims = slices.Clone(t.Dims)
-	if d := &t.Dims[l.Axis]; d.Value > 0 {
-		d.Value /= l.parts(w.ranks)
-	}
-	w.SetType(v, t)
+	t.Dims[l.Axis] = onnx.Dim{Value: size / l.parts(w.ranks)}
+	w.SetType(local, t)
 }
 
 func (w *builder) ints(name string, v []int64) *onnx.Value {

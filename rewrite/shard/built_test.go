@@ -125,3 +125,23 @@ func TestBuilt(t *testing.T) {
 		}
 	}
 }
+
+// TestNamedNumbers: a dimension that an exporter wrote as a name that is a number gets the size of a part.
+func TestNamedNumbers(t *testing.T) {
+	m := built(t)["delta layer with one convolution"]
+	state := m.Graph.Value("state")
+	typ, _ := state.Type()
+	typ.Dims[1] = onnx.Dim{Value: -1, Param: "4"}
+	state.SetType(typ)
+	p, err := New(m, Options{Ranks: 2, Experts: Split, Least: 1024})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rank, err := p.Model(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if typ, _ := rank.Graph.Value("state").Type(); typ.Dims[1].Value != 2 {
+		t.Errorf("a rank's state has %v heads instead of 2", typ.Dims[1])
+	}
+}
