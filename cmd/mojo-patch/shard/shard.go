@@ -75,7 +75,7 @@ shard the patched model.`,
 	fl.StringVar(&f.experts, "experts", string(shard.Split),
 		"split: a part of every expert on each rank; spread: whole experts on each rank")
 	fl.StringVarP(&f.out, "output", "o", "", "new folder to write")
-	fl.StringVar(&f.least, "collective-over", "1M",
+	fl.StringVar(&f.least, "collective-over", "16M",
 		"divide a weight that needs a collective operation for itself, such as an embedding, only if it has more bytes")
 	fl.StringVar(&f.form, "collectives", string(shard.Mojo),
 		"mojo: collective operations of libmojo_ops; tensorrt: DistCollective of TensorRT 11")
