@@ -292,15 +292,16 @@ func linear(b *block, n *onnx.Node) error {
 	const weights, bias = fused.LinearBias - 1, fused.LinearBias // the inputs from 1 to weights are of the matrix
 	rows, columns := n.AttrInt(fused.AttrN, 0), n.AttrInt(fused.AttrK, 0)
 	if output {
-		if l.Copies > 1 || l.Runs != nil || rows%(panelRows*b.ranks) != 0 {
+		panels, err := l.at(0).scaled(1, panelRows) // merged matrices begin with new panels
+		if err != nil || l.Copies > 1 || rows%(panelRows*b.ranks) != 0 {
 			return fmt.Errorf("%d rows in panels of %d cannot be divided by %d ranks", rows, panelRows, b.ranks)
 		}
 		for i := 1; i <= weights; i++ {
-			if err := b.take(n, i, Layout{}); err != nil {
+			if err := b.take(n, i, panels); err != nil {
 				return err
 			}
 		}
-		if err := errors.Join(b.whole(n, 0), b.take(n, bias, Layout{})); err != nil {
+		if err := errors.Join(b.whole(n, 0), b.take(n, bias, l.at(0))); err != nil {
 			return err
 		}
 		b.set(n, onnx.IntAttr(fused.AttrN, rows/b.ranks))

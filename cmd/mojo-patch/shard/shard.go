@@ -54,8 +54,8 @@ and --collective-over. The division is evaluated and compared as without the fla
 --explain also estimates the time of a step with one token for 1 to 64 ranks, from the weights that it
 reads and the number of collective operations, and names blocks that take more time than they save.
 
-A model without fused ops is patched first, as apply does without flags. To choose flags, use apply, and
-shard the patched model.`,
+A model that apply has not patched is patched first, as apply does without flags. To choose flags, use
+apply, and shard the patched model.`,
 		Example: `  mojo-patch shard model.onnx --ranks 2 -o sharded
   mojo-patch shard mixture.onnx --ranks 4 --experts spread -o sharded --explain
   mpirun -n 2 mojo-patch generate sharded --tokenizer FOLDER --prompt "Once upon a time"
@@ -138,7 +138,7 @@ func (f *options) shard(a *cli.App, path string, edited *shard.Plan) error {
 		return err
 	}
 	defer m.Close()
-	if m.Opset(fused.Domain) == 0 {
+	if !isPatched(m) {
 		report, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, Version: cli.Version()})
 		if err != nil {
 			return err
@@ -159,6 +159,19 @@ func (f *options) shard(a *cli.App, path string, edited *shard.Plan) error {
 	plans.Say(a, p, f.explain || a.Verbose)
 	a.Say("wrote %s: %s, %s, %s", f.out, rankFiles(f.ranks), onnx.FolderData, shard.PlanFile)
 	return a.Result(plans.NewResult(f.out, p))
+}
+
+// isPatched reports whether apply found blocks of the model before: it has a fused op that quantize and weights load do
+// not write.
+func isPatched(m *onnx.Model) bool {
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			if op := fused.Lookup(n.OpType); n.Domain == fused.Domain && op != nil && !op.Family.Stored {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func rankFiles(ranks int64) string {
