@@ -65,7 +65,8 @@ func (t *Tensor) ReadElements(dst []byte, first int64) error {
 	return nil
 }
 
-// IsStreamed reports whether an element can be read only by computing all: NewDeferred made the tensor, or a part of it.
+// IsStreamed reports whether an element can be read only by computing all: NewDeferred made the tensor, or a part of
+// it.
 func (t *Tensor) IsStreamed() bool {
 	return slices.ContainsFunc(t.Sources(), func(s *Tensor) bool { return s.deferred != nil && s.deferred.read == nil })
 }

@@ -14,7 +14,8 @@ func TestDigest(t *testing.T) {
 		if change {
 			for _, v := range m.Graph.Initializers() {
 				if len(v.Const.Dims) == 3 {
-					v.Const, _ = onnx.NewTensor(v.Const.Name, v.Const.DataType, v.Const.Dims, make([]byte, v.Const.Size()))
+					zeros := make([]byte, v.Const.Size())
+					v.Const, _ = onnx.NewTensor(v.Const.Name, v.Const.DataType, v.Const.Dims, zeros)
 					break
 				}
 			}
