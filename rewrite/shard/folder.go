@@ -13,8 +13,18 @@ import (
 // PlanFile is the name of the plan in a folder of rank models.
 const PlanFile = "plan.json"
 
+// rankFile is the name of a rank's model.
+const rankFile = "rank-%d.onnx"
+
 // RankFile returns the name of a rank's model in its folder.
-func RankFile(rank int64) string { return fmt.Sprintf("rank-%d.onnx", rank) }
+func RankFile(rank int64) string { return fmt.Sprintf(rankFile, rank) }
+
+// RankOf returns the folder and the rank of a model file; ok is false if the file is not in a folder of rank models.
+func RankOf(path string) (folder string, rank int64, ok bool) {
+	folder = filepath.Dir(path)
+	_, err := fmt.Sscanf(filepath.Base(path), rankFile, &rank)
+	return folder, rank, err == nil && IsFolder(folder)
+}
 
 // Write writes the models of all ranks and the plan to a new folder (onnx.WriteFolder).
 func (p *Plan) Write(folder string) error {

@@ -2,7 +2,6 @@ package feeds
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/golden"
@@ -14,8 +13,8 @@ import (
 // OwnParts returns cases of a whole model in the form that m takes, if m is the model of a rank: it cuts the inputs and
 // outputs of which each rank has a part.
 func OwnParts(m *onnx.Model, cases []golden.Case) ([]golden.Case, error) {
-	folder, rank := filepath.Dir(m.Path), int64(0)
-	if _, err := fmt.Sscanf(filepath.Base(m.Path), "rank-%d.onnx", &rank); err != nil || !shard.IsFolder(folder) {
+	folder, rank, ok := shard.RankOf(m.Path)
+	if !ok {
 		return cases, nil
 	}
 	p, err := shard.ReadPlan(folder)
