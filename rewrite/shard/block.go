@@ -37,6 +37,7 @@ type block struct {
 
 	nodes   map[*onnx.Node]bool // that compute parts
 	claimed map[*onnx.Node]bool // by other blocks
+	order   map[*onnx.Node]int  // of all nodes of the graph
 	queue   []onnx.Use          // readers of held values
 }
 

@@ -3,6 +3,7 @@ package shard
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -56,19 +57,8 @@ func (w *builder) node(n *onnx.Node) *onnx.Node {
 }
 
 // inOrder returns the nodes of a block in the order of the graph, which is the same on all ranks.
-func (b *block) inOrder() (list []*onnx.Node) {
-	for n := range b.nodes {
-		list = append(list, n)
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	at := make(map[*onnx.Node]int, len(list[0].Graph.Nodes))
-	for i, n := range list[0].Graph.Nodes {
-		at[n] = i
-	}
-	slices.SortFunc(list, func(a, b *onnx.Node) int { return at[a] - at[b] })
-	return list
+func (b *block) inOrder() []*onnx.Node {
+	return slices.SortedFunc(maps.Keys(b.nodes), func(m, n *onnx.Node) int { return b.order[m] - b.order[n] })
 }
 
 func (w *builder) block(b *block) error {
@@ -166,20 +156,19 @@ func (w *builder) input(b *block, n, mine *onnx.Node, i int) error {
 		w.replace(mine, i, part)
 		return nil
 	}
-	if b.once[u] && w.rank > 0 {
-		t := v.Constant()
-		zeros, err := onnx.NewComputed(v.Name+"_part", t.DataType, t.Dims, func(dst []byte, _ int64) error {
-			clear(dst)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		w.replace(mine, i, w.AddInitializer(w.model.Graph, zeros))
-		return nil
-	}
 	if b.once[u] { // the same name on every rank
-		w.replace(mine, i, w.AddInitializer(w.model.Graph, v.Constant().Tied(v.Name+"_part")))
+		part := v.Constant().Tied(v.Name + "_part")
+		if w.rank > 0 {
+			var err error
+			part, err = onnx.NewComputed(part.Name, part.DataType, part.Dims, func(dst []byte, _ int64) error {
+				clear(dst)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		w.replace(mine, i, w.AddInitializer(w.model.Graph, part))
 		return nil
 	}
 	if l, ok := b.taken[u]; ok {
@@ -254,8 +243,7 @@ func shaped(name string, dims, numbers []int64) *onnx.Tensor {
 func (w *builder) output(b *block, v *onnx.Value) {
 	l, held := b.held[v]
 	value := w.value(v)
-	whole := b.sums[v] || held && (v.IsOutput() && !b.isPresent(v) || b.isGathered(v))
-	if !whole {
+	if !b.sums[v] && !(held && b.isGathered(v)) {
 		if held {
 			w.narrow(b, v, value, l)
 		}
@@ -313,8 +301,11 @@ func reducesInNorm(u onnx.Use) bool {
 	return n.Domain == fused.Domain && n.OpType == fused.AddRMSNormName && u.Index <= 1 && n.Graph.Parent == nil
 }
 
+// isGathered reports whether a held value is needed whole: by nodes outside the block, or as an output that is not the
+// content of a cache.
 func (b *block) isGathered(v *onnx.Value) bool {
-	return slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return b.gathered[u] })
+	return v.IsOutput() && !b.isPresent(v) ||
+		slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool { return b.gathered[u] })
 }
 
 // local makes a value with the type of another.
@@ -361,33 +352,37 @@ func (w *builder) lookup(n, mine *onnx.Node) {
 	table := n.Inputs[0].Constant()
 	rows := table.Dims[0]
 	name, ids := n.Outputs[0].Name, mine.Inputs[1]
-	integer := func(label string, x int64) *onnx.Value {
-		t := onnx.NewInt64s(name+label, []int64{x})
-		t.Dims = nil
-		if w.facts(n.Inputs[1]) == onnx.Int32 {
-			bytes := binary.LittleEndian.AppendUint32(nil, uint32(int32(x)))
-			t, _ = onnx.NewTensor(name+label, onnx.Int32, nil, bytes) // of the right size
-		}
-		return w.AddInitializer(w.model.Graph, t)
-	}
-	zero := integer("_zero", 0)
 	// a negative index counts from the end
-	positive := w.op("Where", name+"_ids", w.op("Less", name+"_negative", ids, zero),
-		w.op("Add", name+"_from_end", ids, integer("_rows", rows)), ids)
-	local := w.op("Sub", name+"_local", positive, integer("_first", w.rank*(rows/w.ranks)))
-	mineToo := w.within(name, local, zero, integer("_count", rows/w.ranks))
-	w.SetInput(mine, 1, w.op("Where", name+"_row", mineToo, local, zero))
+	typ := w.facts(n.Inputs[1])
+	positive := w.op("Where", name+"_index", w.op("Less", name+"_negative", ids, w.integer(name+"_none", 0, typ)),
+		w.op("Add", name+"_from_end", ids, w.integer(name+"_rows", rows, typ)), ids)
+	local, has := w.numbered(name, positive, rows/w.ranks, typ)
+	w.SetInput(mine, 1, local)
 	found := w.local(mine.Outputs[0], name+"_found")
 	sum := mine.Outputs[0]
 	w.TakeOutput(mine, 0, found)
 	axis := w.ints(name+"_axis", []int64{-1})
-	w.orZero(name, sum, w.op("Unsqueeze", name+"_has", mineToo, axis), found, table.DataType)
+	w.orZero(name, sum, w.op("Unsqueeze", name+"_has", has, axis), found, table.DataType)
 }
 
-// within computes 0 <= v < count.
-func (w *builder) within(name string, v, zero, count *onnx.Value) *onnx.Value {
-	return w.op("And", name+"_mine", w.op("GreaterOrEqual", name+"_after", v, zero),
-		w.op("Less", name+"_before", v, count))
+// numbered numbers ids from the rank's first one, of which each rank has count, and reports which ids the rank has. The
+// others become 0.
+func (w *builder) numbered(name string, ids *onnx.Value, count int64, t onnx.DataType) (local, has *onnx.Value) {
+	zero := w.integer(name+"_zero", 0, t)
+	local = w.op("Sub", name+"_local", ids, w.integer(name+"_first", w.rank*count, t))
+	has = w.op("And", name+"_mine", w.op("GreaterOrEqual", name+"_after", local, zero),
+		w.op("Less", name+"_before", local, w.integer(name+"_count", count, t)))
+	return w.op("Where", name+"_ids", has, local, zero), has
+}
+
+// integer adds a constant of an integer type without dimensions.
+func (w *builder) integer(name string, x int64, t onnx.DataType) *onnx.Value {
+	bytes := binary.LittleEndian.AppendUint64(nil, uint64(x))
+	c, err := onnx.NewTensor(name, t, nil, bytes[:t.Bits()/8])
+	if err != nil {
+		panic(err) // ids have 32 or 64 bits
+	}
+	return w.AddInitializer(w.model.Graph, c)
 }
 
 // orZero computes v where has is true, and zeros elsewhere. onnxruntime's CPU provider selects no bfloat16 numbers, so
@@ -417,17 +412,10 @@ func (w *builder) cast(out, v *onnx.Value, t onnx.DataType) *onnx.Value {
 
 // localExperts numbers the experts of a rank from 0. Experts of other ranks get a weight of 0.
 func (w *builder) localExperts(n, mine *onnx.Node) {
-	name, count := n.Outputs[0].Name, n.Inputs[3].Constant().Dims[0]/w.ranks
-	number := func(label string, x int64) *onnx.Value {
-		t := onnx.NewInt64s(name+label, []int64{x})
-		t.Dims = nil
-		return w.AddInitializer(w.model.Graph, t)
-	}
-	zero := number("_zero", 0)
-	local := w.op("Sub", name+"_local", mine.Inputs[2], number("_first", w.rank*count))
-	mineToo := w.within(name, local, zero, number("_count", count))
-	w.SetInput(mine, 2, w.op("Where", name+"_ids", mineToo, local, zero))
+	name, count := n.Outputs[0].Name, n.Inputs[fused.MoEGateUp].Constant().Dims[0]/w.ranks
+	local, has := w.numbered(name, mine.Inputs[fused.MoEIDs], count, onnx.Int64)
+	w.SetInput(mine, fused.MoEIDs, local)
 	weights := w.model.Graph.NewValue(name + "_weights")
-	w.orZero(name, weights, mineToo, mine.Inputs[1], w.facts(n.Inputs[1]))
-	w.SetInput(mine, 1, weights)
+	w.orZero(name, weights, has, mine.Inputs[fused.MoEWeights], w.facts(n.Inputs[fused.MoEWeights]))
+	w.SetInput(mine, fused.MoEWeights, weights)
 }

@@ -1,8 +1,6 @@
 package shard
 
 import (
-	"fmt"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -56,13 +54,13 @@ func (p *Plan) readBy(u onnx.Use) int64 {
 		return 0
 	}
 	n, size := u.Node, t.Size()
-	switch mixture := n.Domain == fused.Domain && (n.OpType == fused.MoEName || n.OpType == fused.QMoEName); {
+	switch {
 	case len(t.Dims) == 0 || t.Dims[0] == 0:
 	case n.Is("Gather") && u.Index == 0 && n.AttrInt("axis", 0) == 0:
 		return size / t.Dims[0]
 	case n.Domain == fused.Domain && n.OpType == fused.EmbeddingName && u.Index > 0:
 		return 0 // one row of a quantized table is little
-	case mixture && u.Index >= fused.MoEGateUp:
+	case isMixture(n) && u.Index >= fused.MoEGateUp:
 		if chosen, ok := p.facts.Dim(n.Inputs[fused.MoEIDs], -1); ok {
 			return size * min(chosen, t.Dims[0]) / t.Dims[0]
 		}
@@ -79,7 +77,7 @@ func (p *Plan) read(ranks int64) (sum int64) {
 		most := int64(0) // a constant with several readers is read once
 		for _, u := range v.Uses() {
 			n := p.readBy(u)
-			if l, cut := p.layoutOf(u); cut && !isLookup(u) {
+			if l, cut := p.cut[u]; cut && !isLookup(u) {
 				n /= p.partsAt(l, ranks)
 			}
 			most = max(most, n)
@@ -126,48 +124,9 @@ func (p *Plan) estimate() {
 	p.Cost = c
 }
 
-// layoutOf returns the layout of a reader's part of a constant.
-func (p *Plan) layoutOf(u onnx.Use) (Layout, bool) {
-	for _, b := range p.blocks {
-		if l, ok := b.weights[u]; ok {
-			return l, true
-		}
-	}
-	return Layout{}, false
-}
-
 // Loss returns the estimated seconds by which a block makes a step longer: its operations take longer than the reads
 // that it saves. It is 0 or less if the block pays.
 func (p *Plan) Loss(b *Block) float64 {
 	d := p.Cost.Device
 	return float64(len(b.Collectives))*d.Latency - float64(b.Saved)/d.Bandwidth
-}
-
-// chosen returns the blocks of an edited plan, and reasons for the weights of others.
-func (f *finder) chosen(edited *Plan) (list []*block, err error) {
-	type ends struct{ first, last string }
-	left := map[ends]int{}
-	for _, b := range edited.Blocks {
-		left[ends{b.First, b.Last}]++
-	}
-	for _, b := range f.blocks {
-		nodes := b.inOrder()
-		key := ends{nodes[0].Label(), nodes[len(nodes)-1].Label()}
-		if left[key] > 0 {
-			left[key]--
-			list = append(list, b)
-			continue
-		}
-		for u := range b.weights {
-			f.reasons[u.Node.Inputs[u.Index]] = fmt.Errorf("the given plan lacks the block from %q to %q", key.first,
-				key.last)
-		}
-	}
-	for _, b := range edited.Blocks {
-		if left[ends{b.First, b.Last}] > 0 {
-			return nil, fmt.Errorf("the model has no block from node %q to %q, which the given plan names: blocks may "+
-				"only be deleted from a plan", b.First, b.Last)
-		}
-	}
-	return list, nil
 }

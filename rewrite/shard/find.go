@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -18,27 +19,36 @@ type finder struct {
 	options Options
 	blocks  []*block
 	claimed map[*onnx.Node]bool
+	order   map[*onnx.Node]int
 	// reasons say why constants stay whole.
 	reasons map[*onnx.Value]error
+}
+
+func newFinder(m *onnx.Model, facts *infer.Facts, o Options) *finder {
+	f := &finder{model: m, facts: facts, options: o, claimed: map[*onnx.Node]bool{}, order: map[*onnx.Node]int{},
+		reasons: map[*onnx.Value]error{}}
+	for i, n := range m.Graph.Nodes {
+		f.order[n] = i
+	}
+	return f
 }
 
 // find finds blocks in the order of the graph: first those between two products, then single weights that are large.
 func (f *finder) find() {
 	for _, n := range f.model.Graph.Nodes {
-		switch data, weight := factors(n); {
+		switch weight := matrixOf(n); {
 		case f.claimed[n]:
-		case n.Domain == fused.Domain && (n.OpType == fused.MoEName || n.OpType == fused.QMoEName):
-			f.try(n, n.Input(3), func(b *block) error { return b.mixture(n, f.options.Experts) })
+		case isMixture(n):
+			f.try(n, n.Input(fused.MoEGateUp), func(b *block) error { return b.mixture(n, f.options.Experts) })
 		case weight != nil:
-			f.try(n, weight, func(b *block) error { return b.before(n, data) })
+			f.try(n, weight, func(b *block) error { return b.before(n) })
 		}
 	}
 	for _, n := range f.model.Graph.Nodes {
 		if f.claimed[n] {
 			continue
 		}
-		_, weight := factors(n)
-		divide := func(b *block) error { return b.columns(n) }
+		weight, divide := matrixOf(n), func(b *block) error { return b.columns(n) }
 		if n.Is("Gather") && n.Inputs[0].Constant() != nil {
 			weight, divide = n.Inputs[0], func(b *block) error { return b.lookup(n) }
 		}
@@ -54,10 +64,10 @@ func (f *finder) find() {
 	f.addFirst()
 }
 
-// try adds a block unless the error of divide says why there is none.
+// try adds the block that divide describes. If that fails, it keeps the error as the reason.
 func (f *finder) try(n *onnx.Node, weight *onnx.Value, divide func(*block) error) {
 	b := newBlock(f.options.Ranks, f.facts)
-	b.claimed = f.claimed
+	b.claimed, b.order = f.claimed, f.order
 	err := divide(b)
 	if err == nil {
 		err = b.follow()
@@ -93,39 +103,8 @@ func (f *finder) isLarge(n *onnx.Node) bool {
 	return size >= f.options.Least
 }
 
-// factors returns the place of the rows that a product multiplies with a constant matrix, and the matrix; nil for
-// another node.
-func factors(n *onnx.Node) (data int, weight *onnx.Value) {
-	switch {
-	case n.Is("MatMul"), n.Is("Gemm"):
-	case n.Domain == fused.Domain && (n.OpType == fused.LinearName || n.OpType == fused.HalfLinearName):
-	default:
-		return 0, nil
-	}
-	if w := n.Inputs[1]; isWeight(w, casts) && n.Inputs[0].Constant() == nil {
-		return 0, w
-	}
-	return 0, nil
-}
-
-// casts is the number of nodes between a stored matrix and a product that are looked through.
-const casts = 4
-
-// isWeight reports whether v is a constant of at least two dimensions, or computed only from one.
-func isWeight(v *onnx.Value, depth int) bool {
-	if t := v.Constant(); t != nil {
-		return len(t.Dims) >= 2
-	}
-	p := v.Producer
-	if depth == 0 || p == nil {
-		return false
-	}
-	keeps := p.Is("Transpose") || p.Is("Cast") || p.Is("Identity") || p.Is("DequantizeLinear")
-	return keeps && isWeight(p.Inputs[0], depth-1)
-}
-
 // before divides the sum of a product, and the nodes that compute its rows.
-func (b *block) before(n *onnx.Node, data int) error {
+func (b *block) before(n *onnx.Node) error {
 	v := n.Inputs[data]
 	r, err := b.rank(v)
 	if err != nil {
@@ -135,10 +114,12 @@ func (b *block) before(n *onnx.Node, data int) error {
 		return err
 	}
 	b.queue = slices.DeleteFunc(b.queue, func(u onnx.Use) bool { return u.Node == n })
-	if !slices.ContainsFunc(b.inOrder(), func(p *onnx.Node) bool { _, w := factors(p); return w != nil }) {
-		return fmt.Errorf("no product computes %q in parts", v.Name)
+	for p := range b.nodes {
+		if matrixOf(p) != nil {
+			return b.visit(n)
+		}
 	}
-	return b.visit(n)
+	return fmt.Errorf("no product computes %q in parts", v.Name)
 }
 
 // columns divides the outputs of a product.
@@ -163,24 +144,27 @@ func (b *block) lookup(n *onnx.Node) error {
 	return b.sum(n.Outputs[0])
 }
 
+// isMixture reports whether a node computes experts.
+func isMixture(n *onnx.Node) bool {
+	return n.Domain == fused.Domain && (n.OpType == fused.MoEName || n.OpType == fused.QMoEName)
+}
+
 // mixture divides the experts of a mixture: their number, if the ranks can have equally many, or the width of each.
 func (b *block) mixture(n *onnx.Node, experts Experts) error {
 	b.nodes[n] = true
-	for i := range 3 {
-		if err := b.whole(n, i); err != nil {
-			return err
-		}
+	if err := b.whole(n, fused.MoEX, fused.MoEWeights, fused.MoEIDs); err != nil {
+		return err
 	}
-	for i, v := range n.Inputs[3:] {
+	for i, v := range n.Inputs[fused.MoEGateUp:] {
 		if v != nil && v.Constant() == nil {
-			return fmt.Errorf("its input %d, %q, is not a constant", 3+i, v.Name)
+			return fmt.Errorf("its input %d, %q, is not a constant", fused.MoEGateUp+i, v.Name)
 		}
 	}
 	divide := b.width
 	if n.OpType == fused.QMoEName {
 		divide = b.quantizedWidth
 	}
-	if count := n.Inputs[3].Constant().Dims[0]; experts == Spread && count%b.ranks == 0 {
+	if count := n.Inputs[fused.MoEGateUp].Constant().Dims[0]; experts == Spread && count%b.ranks == 0 {
 		divide = b.spread
 	}
 	if err := divide(n); err != nil {
@@ -192,7 +176,7 @@ func (b *block) mixture(n *onnx.Node, experts Experts) error {
 // spread divides the experts by their number.
 func (b *block) spread(n *onnx.Node) error {
 	b.experts[n] = true
-	for i := 3; i < len(n.Inputs); i++ {
+	for i := fused.MoEGateUp; i < len(n.Inputs); i++ {
 		if err := b.take(n, i, Layout{}); err != nil {
 			return err
 		}
@@ -222,25 +206,26 @@ func (b *block) width(n *onnx.Node) error {
 	if n.AttrString(fused.AttrDownLayout, "") == "in_out" {
 		down = 1
 	}
-	width := n.Inputs[4].Constant().Dims[down]
+	width := n.Inputs[fused.MoEDown].Constant().Dims[down]
 	l, err := b.gates(n, up, width)
 	if err != nil {
 		return err
 	}
-	return errors.Join(b.take(n, 3, l), b.take(n, 4, Layout{Axis: down}), b.take(n, 5, l.at(1)), b.only(n, 6))
+	return errors.Join(b.take(n, fused.MoEGateUp, l), b.take(n, fused.MoEDown, Layout{Axis: down}),
+		b.take(n, fused.MoEGateUpBias, l.at(1)), b.only(n, fused.MoEDownBias))
 }
 
 // quantizedWidth divides quantized experts by whole panels and blocks.
 func (b *block) quantizedWidth(n *onnx.Node) error {
 	inner := n.AttrInt(fused.AttrInner, 0)
-	unit := max(32, n.AttrInt(fused.AttrDownBlock, 32))
-	if n.Input(10) != nil {
+	unit := max(codeColumns, n.AttrInt(fused.AttrDownBlock, codeColumns))
+	if n.Input(fused.QMoEDownSuperScale) != nil {
 		unit = superColumns
 	}
 	if inner%(unit*b.ranks) != 0 {
 		return fmt.Errorf("a width of %d in blocks of %d cannot be divided by %d ranks", inner, unit, b.ranks)
 	}
-	panels, err := b.gates(n, 1, inner/panelRows)
+	panels, err := b.gates(n, 1, inner/blocks.PanelRows)
 	if err != nil {
 		return err
 	}
@@ -248,19 +233,19 @@ func (b *block) quantizedWidth(n *onnx.Node) error {
 	if err != nil {
 		return err
 	}
-	for i, v := range n.Inputs[3:] {
-		i += 3
+	for i := fused.QMoEGateUpCodes; i < len(n.Inputs); i++ {
 		switch i {
-		case 3, 4, 7, 9, 11: // of the first product
-			err = b.take(n, i, panels)
-		case 5, 6, 8, 10, 12:
-			err = b.take(n, i, Layout{Axis: 2})
-		case 13:
+		case fused.QMoEGateUpBias:
 			err = b.take(n, i, bias)
-		case 14:
+		case fused.QMoEDownBias:
 			err = b.only(n, i)
+		case fused.QMoEGateUpCodes, fused.QMoEGateUpScale, fused.QMoEGateUpMinus, fused.QMoEGateUpSuperScale,
+			fused.QMoEGateUpSuperMinus:
+			err = b.take(n, i, panels)
+		default: // of the second product
+			err = b.take(n, i, Layout{Axis: 2})
 		}
-		if err != nil && v != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -271,7 +256,7 @@ func (b *block) quantizedWidth(n *onnx.Node) error {
 // settle errs if a held output of the graph cannot be gathered.
 func (b *block) settle() error {
 	for v, l := range b.held {
-		if v.IsOutput() && !b.isPresent(v) && (l.Runs != nil || l.Copies > 1) {
+		if v.IsOutput() && b.isGathered(v) && (l.Runs != nil || l.Copies > 1) {
 			return fmt.Errorf("output %q cannot be gathered", v.Name)
 		}
 	}
@@ -385,4 +370,33 @@ func (b *block) join(c *block) {
 	maps.Copy(b.nodes, c.nodes)
 	maps.Copy(b.rows, c.rows)
 	maps.Copy(b.experts, c.experts)
+}
+
+// chosen returns the blocks of an edited plan, and reasons for the weights of others.
+func (f *finder) chosen(edited *Plan) (list []*block, err error) {
+	type ends struct{ first, last string }
+	left := map[ends]int{}
+	for _, b := range edited.Blocks {
+		left[ends{b.First, b.Last}]++
+	}
+	for _, b := range f.blocks {
+		nodes := b.inOrder()
+		key := ends{nodes[0].Label(), nodes[len(nodes)-1].Label()}
+		if left[key] > 0 {
+			left[key]--
+			list = append(list, b)
+			continue
+		}
+		for u := range b.weights {
+			f.reasons[u.Node.Inputs[u.Index]] = fmt.Errorf("the given plan lacks the block from %q to %q", key.first,
+				key.last)
+		}
+	}
+	for _, b := range edited.Blocks {
+		if left[ends{b.First, b.Last}] > 0 {
+			return nil, fmt.Errorf("the model has no block from node %q to %q, which the given plan names: blocks may "+
+				"only be deleted from a plan", b.First, b.Last)
+		}
+	}
+	return list, nil
 }

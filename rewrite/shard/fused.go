@@ -13,58 +13,32 @@ var fusedRules map[string]rule
 func init() {
 	fusedRules = map[string]rule{
 		fused.GLUName: broadcast, fused.BiasGELUName: broadcast,
-		fused.RMSNormName: norm(1), fused.AddRMSNormName: norm(2), fused.AddLayerNormName: norm(2),
-		fused.RotaryEmbeddingName: rotary(3), fused.NormRotaryName: normRotary,
-		fused.TopKRouterName: router, fused.GatedRMSNormName: gatedNorm,
-		fused.AttentionName: attention, fused.LatentAttentionName: latentAttention,
+		fused.RMSNormName: within(1, 1), fused.AddRMSNormName: within(2, 2), fused.AddLayerNormName: within(2, 2),
+		fused.RotaryEmbeddingName: lastWhole("the channels that it rotates are divided", 0, 1, 2),
+		fused.NormRotaryName:      lastWhole("the channels that it normalizes are divided", 0, 2, 3),
+		fused.TopKRouterName:      lastWhole("it compares all experts, which are divided", 0),
+		fused.GatedRMSNormName:    gatedNorm,
+		fused.AttentionName:       attention, fused.LatentAttentionName: latentAttention,
 		fused.PagedAttentionName: pagedAttention, fused.LinearAttentionName: linearAttention,
 		fused.CausalConvName: causalConv,
 		fused.HalfLinearName: halfLinear, fused.LinearName: linear,
 	}
 }
 
-// norm is the rule of ops that normalize the last axes of their first inputs.
-func norm(inputs int) rule {
-	return func(b *block, n *onnx.Node) error {
-		l, _, _ := b.known(n)
-		r, err := b.rank(n.Inputs[0])
-		if err != nil {
-			return err
-		}
-		if l.Axis >= r+int(n.AttrInt(fused.AttrAxis, -1)) {
-			return fmt.Errorf("it normalizes axis %d, which is divided", l.Axis)
-		}
-		return b.aligned(n, n.Inputs[:inputs], n.Outputs)
-	}
-}
-
-// rotary is the rule of ops that rotate the channels of each head.
-func rotary(inputs int) rule {
+// lastWhole is the rule of ops that need all of the last axis, for a reason. The outputs and these inputs have the same
+// leading axes; the others are whole.
+func lastWhole(why string, inputs ...int) rule {
 	return func(b *block, n *onnx.Node) error {
 		l, _, _ := b.known(n)
 		if r, err := b.rank(n.Inputs[0]); err != nil || l.Axis == r-1 {
-			return errors.New("the channels that it rotates are divided")
+			return errors.New(why)
 		}
-		return b.aligned(n, n.Inputs[:inputs], n.Outputs)
+		values := make([]*onnx.Value, len(n.Inputs))
+		for _, i := range inputs {
+			values[i] = n.Inputs[i]
+		}
+		return b.aligned(n, values, n.Outputs)
 	}
-}
-
-// normRotary has the scale of the norm as its second input.
-func normRotary(b *block, n *onnx.Node) error {
-	l, _, _ := b.known(n)
-	if r, err := b.rank(n.Inputs[0]); err != nil || l.Axis == r-1 {
-		return errors.New("the channels that it normalizes are divided")
-	}
-	inputs := []*onnx.Value{n.Inputs[0], nil, n.Inputs[2], n.Inputs[3]}
-	return b.aligned(n, inputs, n.Outputs)
-}
-
-func router(b *block, n *onnx.Node) error {
-	l, _, _ := b.known(n)
-	if r, err := b.rank(n.Inputs[0]); err != nil || l.Axis == r-1 {
-		return errors.New("it compares all experts, which are divided")
-	}
-	return b.aligned(n, n.Inputs[:1], n.Outputs)
 }
 
 // gatedNorm normalizes groups of channels; a rank may have some of the groups.
@@ -266,65 +240,4 @@ func causalConv(b *block, n *onnx.Node) error {
 	}
 	return b.give(n, reads(fused.CausalConvX, 1, &l), reads(fused.CausalConvWeight, 0, &l),
 		reads(fused.CausalConvBias, 0, &l), reads(fused.CausalConvPast, 1, &l), writes(0, 1, &l), writes(1, 1, &l))
-}
-
-func halfLinear(b *block, n *onnx.Node) error {
-	return b.product(n, 0, 1, 2, n.AttrString(fused.AttrLayout, "out_in") == "out_in")
-}
-
-// Panels of rows and blocks of columns of quantized matrices are not divided.
-const (
-	panelRows    = 16
-	superColumns = 256
-	floatColumns = 128
-)
-
-// linear divides a quantized matrix by whole panels of rows, or by whole blocks of columns.
-func linear(b *block, n *onnx.Node) error {
-	l, output, _ := b.known(n)
-	r, err := b.rank(n.Outputs[0])
-	if err != nil {
-		return err
-	}
-	if l.Axis < r-1 {
-		return errors.New("only some of its rows are on a rank")
-	}
-	const weights, bias = fused.LinearBias - 1, fused.LinearBias // the inputs from 1 to weights are of the matrix
-	rows, columns := n.AttrInt(fused.AttrN, 0), n.AttrInt(fused.AttrK, 0)
-	if output {
-		panels, err := l.at(0).scaled(1, panelRows) // merged matrices begin with new panels
-		if err != nil || l.Copies > 1 || rows%(panelRows*b.ranks) != 0 {
-			return fmt.Errorf("%d rows in panels of %d cannot be divided by %d ranks", rows, panelRows, b.ranks)
-		}
-		for i := 1; i <= weights; i++ {
-			if err := b.take(n, i, panels); err != nil {
-				return err
-			}
-		}
-		if err := errors.Join(b.whole(n, 0), b.take(n, bias, l.at(0))); err != nil {
-			return err
-		}
-		b.set(n, onnx.IntAttr(fused.AttrN, rows/b.ranks))
-		return b.hold(n.Outputs[0], l)
-	}
-	unit := int64(32)
-	switch {
-	case n.Input(fused.LinearSuperScale) != nil:
-		unit = superColumns
-	case n.AttrString(fused.AttrCode, "") == "e4m3":
-		unit = floatColumns
-	}
-	if l.Copies > 1 || l.Runs != nil || columns%(unit*b.ranks) != 0 {
-		return fmt.Errorf("%d columns in blocks of %d cannot be divided by %d ranks", columns, unit, b.ranks)
-	}
-	for i := 1; i <= weights; i++ {
-		if err := b.take(n, i, Layout{Axis: 1}); err != nil {
-			return err
-		}
-	}
-	if err := b.only(n, bias); err != nil {
-		return err
-	}
-	b.set(n, onnx.IntAttr(fused.AttrK, columns/b.ranks))
-	return b.sum(n.Outputs[0])
 }

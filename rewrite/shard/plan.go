@@ -31,7 +31,7 @@ type Options struct {
 	// Ranks is the number of ranks, at least 1.
 	Ranks   int64
 	Experts Experts
-	// Least is the size in bytes from which a weight is divided that needs a collective operation of its own, such as
+	// Least is the size in bytes from which a weight is divided that needs an additional collective operation, such as
 	// an embedding or a head.
 	Least int64
 	// Form is Mojo if it is "".
@@ -48,7 +48,7 @@ type Plan struct {
 	Experts Experts `json:"experts"`
 	// Form says which runtime the models of ranks are for.
 	Form Form `json:"form"`
-	// Least is the size in bytes from which weights with operations of their own were divided.
+	// Least is the size in bytes from which weights with additional operations were divided.
 	Least int64 `json:"collective_over"`
 	// Digest is equal for the models of one division. The kernels of collective operations compare it.
 	Digest string  `json:"digest"`
@@ -66,6 +66,8 @@ type Plan struct {
 	model  *onnx.Model
 	facts  *infer.Facts
 	blocks []*block
+	cut    map[onnx.Use]Layout // of all blocks
+	once   map[onnx.Use]bool
 }
 
 // Schema is the version of the plan file.
@@ -133,7 +135,7 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 	}
 	p := &Plan{Schema: Schema, Ranks: o.Ranks, Experts: o.Experts, Form: cmp.Or(o.Form, Mojo), Least: o.Least,
 		Blocks: []Block{}, Inputs: []Port{}, Outputs: []Port{}, Whole: []Constant{}, model: m, facts: infer.Analyze(m)}
-	f := &finder{model: m, facts: p.facts, options: o, claimed: map[*onnx.Node]bool{}, reasons: map[*onnx.Value]error{}}
+	f := newFinder(m, p.facts, o)
 	f.find()
 	if o.Edited != nil {
 		var err error
@@ -152,6 +154,11 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 		}
 		p.blocks = append(p.blocks, b)
 		p.Blocks = append(p.Blocks, p.describe(b, proof))
+	}
+	p.cut, p.once = map[onnx.Use]Layout{}, map[onnx.Use]bool{}
+	for _, b := range p.blocks {
+		maps.Copy(p.cut, b.weights)
+		maps.Copy(p.once, b.once)
 	}
 	p.count(f.reasons)
 	p.estimate()
@@ -219,36 +226,22 @@ func (p *Plan) Model(rank int64) (*onnx.Model, error) {
 func (p *Plan) Evaluate(o reference.Options, inputs map[string]*reference.Tensor) (map[string]*reference.Tensor,
 	error) {
 	models := make([]*onnx.Model, p.Ranks)
-	given := make([]map[string]*reference.Tensor, p.Ranks)
 	for rank := range models {
 		var err error
 		if models[rank], err = p.Model(int64(rank)); err != nil {
 			return nil, err
 		}
-		given[rank] = maps.Clone(inputs)
-		for _, port := range p.Inputs {
-			if x := inputs[port.Name]; x != nil {
-				if given[rank][port.Name], err = partOf(x, port.Layout, int64(rank), p.Ranks); err != nil {
-					return nil, fmt.Errorf("input %q: %w", port.Name, err)
-				}
-			}
-		}
 	}
-	results, err := Together(models, o, given)
-	if err != nil {
-		return nil, err
+	return onParts(models, o, inputs, layouts(p.Inputs), layouts(p.Outputs))
+}
+
+// layouts returns the layouts of ports by name.
+func layouts(ports []Port) map[string]Layout {
+	m := make(map[string]Layout, len(ports))
+	for _, port := range ports {
+		m[port.Name] = port.Layout
 	}
-	outputs := results[0]
-	for _, port := range p.Outputs {
-		parts := make([]*reference.Tensor, p.Ranks)
-		for rank := range parts {
-			parts[rank] = results[rank][port.Name]
-		}
-		if outputs[port.Name], err = joined(parts, port.Layout); err != nil {
-			return nil, fmt.Errorf("output %q: %w", port.Name, err)
-		}
-	}
-	return outputs, nil
+	return m
 }
 
 // describe returns a block for reports.
@@ -280,7 +273,7 @@ func (p *Plan) describe(b *block, proof string) Block {
 				r.Collectives = append(r.Collectives, Collective{op, v.Name, p.perToken(v)})
 			case held && b.isPresent(v):
 				p.Outputs = append(p.Outputs, Port{v.Name, l})
-			case held && (v.IsOutput() || b.isGathered(v)):
+			case held && b.isGathered(v):
 				r.Collectives = append(r.Collectives, Collective{fused.AllGatherName, v.Name, p.perToken(v)})
 			}
 		}
@@ -312,14 +305,12 @@ func (p *Plan) count(reasons map[*onnx.Value]error) {
 		p.Before += size
 		readers, part, once := 0, int64(0), false
 		for _, u := range v.Uses() {
-			for _, b := range p.blocks {
-				if l, ok := b.weights[u]; ok {
-					readers++
-					part = size / l.parts(p.Ranks)
-				} else if b.once[u] {
-					readers++
-					once = true
-				}
+			if l, ok := p.cut[u]; ok {
+				readers++
+				part = size / l.parts(p.Ranks)
+			} else if p.once[u] {
+				readers++
+				once = true
 			}
 		}
 		switch whole := readers < len(v.Uses()) || readers == 0; {

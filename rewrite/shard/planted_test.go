@@ -175,7 +175,7 @@ var faults = []fault{
 	}},
 	{"a reduced value that was divided", func(b *block) bool {
 		for v := range b.held {
-			if b.isGathered(v) || v.IsOutput() && !b.isPresent(v) {
+			if b.isGathered(v) {
 				delete(b.held, v)
 				b.sums[v] = true
 				return true
@@ -185,7 +185,7 @@ var faults = []fault{
 	}},
 	{"gathered along another axis", func(b *block) bool {
 		for v, l := range b.held {
-			if (b.isGathered(v) || v.IsOutput() && !b.isPresent(v)) && l.Axis > 0 {
+			if b.isGathered(v) && l.Axis > 0 {
 				b.held[v] = l.at(0)
 				return true
 			}
@@ -237,8 +237,7 @@ func TestFaults(t *testing.T) {
 func plant(t *testing.T, name string, m *onnx.Model, planted map[string]int) {
 	facts := infer.Analyze(m)
 	for _, experts := range []Experts{Split, Spread} {
-		f := &finder{model: m, facts: facts, options: Options{Ranks: 2, Experts: experts, Least: 1024},
-			claimed: map[*onnx.Node]bool{}, reasons: map[*onnx.Value]error{}}
+		f := newFinder(m, facts, Options{Ranks: 2, Experts: experts, Least: 1024})
 		f.find()
 		for _, b := range f.blocks {
 			for _, fault := range faults {

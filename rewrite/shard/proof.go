@@ -8,6 +8,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
@@ -56,16 +57,6 @@ func (p *proofs) prove(b *block) (string, error) {
 	}
 	what := fmt.Sprintf("%d nodes from %q to %q on %d ranks", len(nodes), nodes[0].Label(),
 		nodes[len(nodes)-1].Label(), b.ranks)
-	models := make([]*onnx.Model, b.ranks)
-	for rank := range models {
-		if models[rank], err = p.model.Part(nodes, ports, outputs); err != nil {
-			return "", err
-		}
-		w := &builder{model: models[rank], facts: p.facts.DataType, rank: int64(rank), ranks: b.ranks}
-		if err := w.build([]*block{b}); err != nil {
-			return "", err
-		}
-	}
 	for _, n := range nodes {
 		for _, v := range n.Inputs {
 			if v == nil {
@@ -78,7 +69,25 @@ func (p *proofs) prove(b *block) (string, error) {
 			}
 		}
 	}
-	claim := &prove.Claim{What: what, Key: formOf(part, b), By: "the ranks",
+	proof, isLarge := "all ranks evaluated together, equal to the whole", b.elements() > p.large
+	if isLarge {
+		proof += " without rounding"
+	}
+	key := formOf(part, b)
+	if settled, err := p.prover.Settled(what, key); settled {
+		return proof, differs(err)
+	}
+	models := make([]*onnx.Model, b.ranks)
+	for rank := range models {
+		if models[rank], err = p.model.Part(nodes, ports, outputs); err != nil {
+			return "", err
+		}
+		w := &builder{model: models[rank], facts: p.facts.DataType, rank: int64(rank), ranks: b.ranks}
+		if err := w.build([]*block{b}); err != nil {
+			return "", err
+		}
+	}
+	claim := &prove.Claim{What: what, Key: key, By: "the ranks",
 		Before: prove.Model(part),
 		After: func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
 			return b.evaluate(models, o, inputs, outputs, in)
@@ -95,16 +104,19 @@ func (p *proofs) prove(b *block) (string, error) {
 				}
 			}
 		}}
-	proof := "all ranks evaluated together, equal to the whole"
-	if b.elements() > p.large {
-		proof += " without rounding"
+	if isLarge {
 		claim.Typed = nil
 		claim.Trials = p.trials(inputs, prove.Normal, 0, b.ranks)
 	}
-	if err := p.prover.Prove(claim); err != nil {
-		return "", fmt.Errorf("the ranks compute something else: %w", err)
+	return proof, differs(p.prover.Prove(claim))
+}
+
+// differs describes the error of a comparison, if there is one.
+func differs(err error) error {
+	if err != nil {
+		return fmt.Errorf("the ranks compute something else: %w", err)
 	}
-	return proof, nil
+	return nil
 }
 
 // elements counts the elements of the divided constants.
@@ -145,7 +157,7 @@ func (p *proofs) trials(inputs []*onnx.Value, k prove.Kind, world int, ranks int
 		rounds := int64(1)
 		for _, v := range inputs {
 			if shape, ok := p.facts.Shape(v, world); ok && rowsOf(v) > 0 {
-				ids := max(product(shape), 1)
+				ids := max(match.Elements(shape), 1)
 				rounds = max(rounds, (2*ranks+ids-1)/ids)
 			}
 		}
@@ -188,10 +200,9 @@ func (p *proofs) trial(inputs []*onnx.Value, k prove.Kind, world int, round, rou
 func rowsOf(v *onnx.Value) int64 {
 	for _, u := range v.Uses() {
 		n := u.Node
-		isMixture := n.Domain == fused.Domain && (n.OpType == fused.MoEName || n.OpType == fused.QMoEName)
 		table := n.Inputs[0]
 		switch {
-		case isMixture && u.Index == fused.MoEIDs:
+		case isMixture(n) && u.Index == fused.MoEIDs:
 			table = n.Inputs[fused.MoEGateUp]
 		case !n.Is("Gather") || u.Index != 1 || n.AttrInt("axis", 0) != 0:
 			continue
@@ -207,14 +218,14 @@ func rowsOf(v *onnx.Value) int64 {
 // blocks of packed sequences. The ids of all rounds are the ends of equal ranges. It returns nil for other inputs.
 func (p *proofs) meant(v *onnx.Value, shape []int64, world int, round, rounds int64) []int64 {
 	fill := func(f func(i int64) int64) []int64 {
-		list := make([]int64, product(shape))
+		list := make([]int64, match.Elements(shape))
 		for i := range list {
 			list[i] = f(int64(i))
 		}
 		return list
 	}
 	if rows := rowsOf(v); rows > 0 {
-		ranges := product(shape) * rounds
+		ranges := match.Elements(shape) * rounds
 		return fill(func(i int64) int64 {
 			i = i*rounds + round
 			first, end := i*rows/ranges, (i+1)*rows/ranges
@@ -258,47 +269,28 @@ func (p *proofs) maskShape(mask *onnx.Value, shape []int64, world int) []int64 {
 // evaluate runs all ranks on the inputs of the whole, and puts their outputs together.
 func (b *block) evaluate(models []*onnx.Model, o reference.Options, inputs, outputs []*onnx.Value,
 	in []*reference.Tensor) ([]*reference.Tensor, error) {
-	given := make([]map[string]*reference.Tensor, b.ranks)
-	for rank := range given {
-		given[rank] = map[string]*reference.Tensor{}
-		for i, v := range inputs {
-			x := in[i]
-			if l, held := b.held[v]; held {
-				var err error
-				if x, err = partOf(x, l, int64(rank), b.ranks); err != nil {
-					return nil, fmt.Errorf("input %q: %w", v.Name, err)
-				}
-			}
-			given[rank][v.Name] = x
+	given := make(map[string]*reference.Tensor, len(in))
+	divided, joint := map[string]Layout{}, map[string]Layout{}
+	for i, v := range inputs {
+		given[v.Name] = in[i]
+		if l, held := b.held[v]; held {
+			divided[v.Name] = l
 		}
 	}
-	results, err := Together(models, o, given)
+	for _, v := range outputs {
+		if l, held := b.held[v]; held && b.isPresent(v) {
+			joint[v.Name] = l
+		}
+	}
+	results, err := onParts(models, o, given, divided, joint)
 	if err != nil {
 		return nil, err
 	}
-	var out []*reference.Tensor
-	for _, v := range outputs {
-		parts := make([]*reference.Tensor, b.ranks)
-		for rank := range parts {
-			parts[rank] = results[rank][v.Name]
-		}
-		y := parts[0]
-		if l, held := b.held[v]; held && b.isPresent(v) {
-			if y, err = joined(parts, l); err != nil {
-				return nil, fmt.Errorf("output %q: %w", v.Name, err)
-			}
-		} else if rank := slices.IndexFunc(parts, func(p *reference.Tensor) bool { return !same(p, y) }); rank >= 0 {
-			return nil, fmt.Errorf("%q differs between the ranks 0 and %d", v.Name, rank)
-		}
-		out = append(out, y)
+	out := make([]*reference.Tensor, len(outputs))
+	for i, v := range outputs {
+		out[i] = results[v.Name]
 	}
 	return out, nil
-}
-
-// same reports whether two tensors have the same elements, NaN included.
-func same(a, b *reference.Tensor) bool {
-	return a.DataType == b.DataType && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.I, b.I) &&
-		slices.EqualFunc(a.F, b.F, func(x, y float64) bool { return x == y || x != x && y != y })
 }
 
 // terms returns the number of terms of the longest sum in nodes.

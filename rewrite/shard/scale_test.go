@@ -87,8 +87,7 @@ func TestAssumed(t *testing.T) {
 	x := m.Input("x", onnx.Float, "batch", "sequence", 16)
 	m.Output(m.Op("MatMul", m.Op("Relu", m.Op("MatMul", x, codes(16, 32))), codes(32, 16)))
 	facts := infer.Analyze(m.Model)
-	f := &finder{model: m.Model, facts: facts, options: Options{Ranks: 2, Experts: Split, Least: 1024},
-		claimed: map[*onnx.Node]bool{}, reasons: map[*onnx.Value]error{}}
+	f := newFinder(m.Model, facts, Options{Ranks: 2, Experts: Split, Least: 1024})
 	f.find()
 	if len(f.blocks) != 1 {
 		t.Fatal(len(f.blocks), "blocks:", f.reasons)

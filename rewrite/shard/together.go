@@ -3,11 +3,13 @@ package shard
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
@@ -38,6 +40,51 @@ func Together(models []*onnx.Model, o reference.Options, inputs []map[string]*re
 	}
 	all.Wait()
 	return outputs, m.err
+}
+
+// onParts evaluates the models of all ranks on the inputs and outputs of the whole: it divides the inputs with a
+// layout, and joins the outputs with one. The ranks must have equal other outputs.
+func onParts(models []*onnx.Model, o reference.Options, inputs map[string]*reference.Tensor,
+	divided, joint map[string]Layout) (map[string]*reference.Tensor, error) {
+	ranks := int64(len(models))
+	given := make([]map[string]*reference.Tensor, ranks)
+	for rank := range given {
+		given[rank] = maps.Clone(inputs)
+		for name, l := range divided {
+			x, err := inputs[name], error(nil)
+			if x == nil {
+				continue
+			}
+			if given[rank][name], err = partOf(x, l, int64(rank), ranks); err != nil {
+				return nil, fmt.Errorf("input %q: %w", name, err)
+			}
+		}
+	}
+	results, err := Together(models, o, given)
+	if err != nil {
+		return nil, err
+	}
+	outputs := results[0]
+	for name, y := range outputs {
+		parts := make([]*reference.Tensor, ranks)
+		for rank := range parts {
+			parts[rank] = results[rank][name]
+		}
+		if l, isJoint := joint[name]; isJoint {
+			if outputs[name], err = joined(parts, l); err != nil {
+				return nil, fmt.Errorf("output %q: %w", name, err)
+			}
+		} else if rank := slices.IndexFunc(parts, func(p *reference.Tensor) bool { return !same(p, y) }); rank >= 0 {
+			return nil, fmt.Errorf("%q differs between the ranks 0 and %d", name, rank)
+		}
+	}
+	return outputs, nil
+}
+
+// same reports whether two tensors have the same elements, NaN included.
+func same(a, b *reference.Tensor) bool {
+	return a.DataType == b.DataType && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.I, b.I) &&
+		slices.EqualFunc(a.F, b.F, func(x, y float64) bool { return x == y || x != x && y != y })
 }
 
 // meeting is where ranks exchange values.
@@ -166,14 +213,7 @@ func joined(parts []*reference.Tensor, l Layout) (*reference.Tensor, error) {
 	if err := l.fits(size, ranks); err != nil {
 		return nil, err
 	}
-	outer, inner := 1, 1
-	for i, d := range shape {
-		if i < l.Axis {
-			outer *= d
-		} else if i > l.Axis {
-			inner *= d
-		}
-	}
+	outer, inner := match.Elements(shape[:l.Axis]), match.Elements(shape[l.Axis+1:])
 	out := make([]float64, outer*shape[l.Axis]*inner)
 	for r := int64(0); r < ranks; r++ {
 		p := parts[r]
@@ -201,14 +241,7 @@ func partOf(t *reference.Tensor, l Layout, rank, ranks int64) (*reference.Tensor
 	if err := l.fits(size, ranks); err != nil {
 		return nil, err
 	}
-	outer, inner := 1, 1
-	for i, d := range t.Shape {
-		if i < l.Axis {
-			outer *= d
-		} else if i > l.Axis {
-			inner *= d
-		}
-	}
+	outer, inner := match.Elements(t.Shape[:l.Axis]), match.Elements(t.Shape[l.Axis+1:])
 	shape := slices.Clone(t.Shape)
 	shape[l.Axis] /= int(l.parts(ranks))
 	out := make([]float64, 0, outer*shape[l.Axis]*inner)

@@ -83,7 +83,7 @@ class Peers {
  private:
   explicit Peers(SharedPlace place) : place_(place) {}
   // Share makes this rank's memory, with nothing in it, and Open opens another rank's. name is the memory's of the
-  // host, handle that of the device. They return an error's text, or "".
+  // host, handle the device's. They return an error's text, or "".
   std::string Share(std::string* name, cudaIpcMemHandle_t* handle);
   std::string Open(int rank, const std::string& name, const cudaIpcMemHandle_t& handle);
   std::string Map(int rank, const std::string& name, int flags);
