@@ -60,6 +60,51 @@ func (d *decoder) logits(v *onnx.Value) {
 	d.Output(v)
 }
 
+// experts adds onnxruntime's MoE or QMoE of 4 experts, 2 for each token, with factor in the last product. The gate and
+// up of a quantized swiglu are two matrices.
+func (d *decoder) experts(op, activation string, x, logits *onnx.Value, factor float64) *onnx.Value {
+	inputs, factors := []any{x, logits}, []float64{1, factor}
+	if activation == "swiglu" {
+		factors = append(factors, 1)
+	}
+	for _, f := range factors {
+		if op == "MoE" {
+			inputs = append(inputs, d.weight(f, 4, width, width), d.weight(f, 4, width))
+			continue
+		}
+		codes := make([]byte, 4*width*width)
+		for i := range codes {
+			codes[i] = byte(d.r.IntN(256))
+		}
+		t, err := onnx.NewTensor("codes", onnx.Uint8, []int64{4, width, width}, codes)
+		if err != nil {
+			panic(err)
+		}
+		inputs = append(inputs, d.Constant(t), d.weight(f/128, 4, width), d.weight(f, 4, width))
+	}
+	return d.Op("com.microsoft:"+op, append(inputs, onnx.StringAttr("activation_type", activation),
+		onnx.IntAttr("k", 2), onnx.IntAttr("normalize_routing_weights", 1), onnx.FloatAttr("activation_beta", 1),
+		onnx.IntAttr("expert_weight_bits", 8))...)
+}
+
+// mixtures adds three mixtures to a residual stream, with a dense expert beside each. The routers read the normed
+// stream, or the stream itself.
+func (d *decoder) mixtures(op, activation string, direct bool) {
+	table, x := d.embedding(1)
+	for range 3 {
+		n := d.rmsNorm(x, 1)
+		read, size := n, 1.0
+		if direct {
+			read, size = x, 1e-3
+		}
+		logits := d.Op("Reshape", d.Op("MatMul", read, d.weight(size, width, 4)), []int64{-1, 4})
+		h := d.Op("Relu", d.Op("MatMul", n, d.weight(1, width, width)))
+		dense := d.Op("MatMul", h, d.weight(2000, width, width))
+		x = d.Op("Add", x, d.Op("Add", dense, d.experts(op, activation, n, logits, 10000)))
+	}
+	d.head(d.rmsNorm(x, 0.2), table)
+}
+
 // cases are models that overflow in float16, and can be scaled.
 var cases = map[string]func(*decoder){
 	"a residual that grows to 100,000": func(d *decoder) {
@@ -124,6 +169,9 @@ var cases = map[string]func(*decoder){
 		}
 		d.head(d.rmsNorm(x, 0.2), table)
 	},
+	"experts":                        func(d *decoder) { d.mixtures("MoE", "silu", false) },
+	"quantized experts":              func(d *decoder) { d.mixtures("QMoE", "swiglu", false) },
+	"a router that reads the stream": func(d *decoder) { d.mixtures("QMoE", "relu", true) },
 	"scores before their scale": func(d *decoder) {
 		table, x := d.embedding(1)
 		n := d.rmsNorm(x, 1)

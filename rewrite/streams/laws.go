@@ -176,9 +176,31 @@ func (b *builder) microsoft(n *onnx.Node) {
 		b.same(b.in(n, 2), y)
 	case "RotaryEmbedding":
 		b.same(x, y)
+	case "MoE":
+		b.mixture(n, 2, 4, 6)
+	case "QMoE":
+		b.mixture(n, 3, 6, 9) // the scales grow instead of the elements
 	default:
 		b.pinAll(n)
 	}
+}
+
+// mixture adds the equations of onnxruntime's experts. fc1, fc2 and fc3 are the inputs that scale the products; the
+// bias of each is the next input. The weights of the experts depend on the logits, which do not grow: the matrix that
+// computes them can take the inverse.
+func (b *builder) mixture(n *onnx.Node, fc1, fc2, fc3 int) {
+	x, y, inner := b.in(n, 0), b.out(n, 0), b.add(false)
+	for _, fc := range []int{fc1, fc3} {
+		if n.Input(fc) != nil {
+			b.product(inner, x, b.in(n, fc))
+			b.same(inner, b.in(n, fc+1))
+		}
+	}
+	if a := n.AttrString("activation_type", "relu"); a != "relu" && a != "identity" {
+		b.pin(inner, n)
+	}
+	b.product(y, inner, b.in(n, fc2))
+	b.same(y, b.in(n, fc2+1))
 }
 
 // power adds the equation of a power with a constant exponent.

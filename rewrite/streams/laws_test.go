@@ -107,6 +107,10 @@ var lawCases = []struct {
 			onnx.IntAttr("K", 16), onnx.IntAttr("bits", 4), onnx.IntAttr("block_size", 16))
 		c.out(c.Op("Add", c.x, made))
 	}},
+	{"experts", 2, func(c *laws) { c.experts("MoE", "relu") }},
+	{"gated experts", 2, func(c *laws) { c.experts("MoE", "silu") }},
+	{"quantized experts", 2, func(c *laws) { c.experts("QMoE", "relu") }},
+	{"gated quantized experts", 2, func(c *laws) { c.experts("QMoE", "swiglu") }},
 	{"branches", 1, func(c *laws) {
 		cond := c.Op("Cast", 1, onnx.IntAttr("to", int64(onnx.Bool)))
 		c.out(c.Op("If", cond,
@@ -172,6 +176,13 @@ var lawCases = []struct {
 	}},
 	{"Softmax", 0, func(c *laws) { c.out(c.Op("Softmax", c.x)) }},
 	{"Gelu", 0, func(c *laws) { c.out(c.Op("Gelu", c.x)) }},
+}
+
+// experts adds onnxruntime's experts of x to y. The router reads y.
+func (c *laws) experts(op, activation string) {
+	d, wide := decoder{c.Builder, rand.New(rand.NewPCG(5, 6))}, []int64{1, width / 4}
+	made := d.experts(op, activation, c.Op("Tile", c.x, wide), c.Op("MatMul", c.y, d.weight(1, 4, 4)), 1)
+	c.out(c.Op("Add", c.Op("Tile", c.y, wide), made))
 }
 
 func body(b *onnxtest.Builder, name string, build func(*onnxtest.Builder)) *onnx.Attribute {
