@@ -4,6 +4,8 @@ package reference_test
 
 import (
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -61,12 +63,18 @@ func likeOnnxruntime(t *testing.T, domain, op string, opset int64, inputs []*onn
 	if op == "GroupQueryAttention" || op == "MultiHeadAttention" && len(inputs) == 8 {
 		outputs = append(outputs, m.Graph.NewValue("present_key"), m.Graph.NewValue("present_value"))
 	}
+	if op == "GatedDeltaNet" {
+		outputs = append(outputs, m.Graph.NewValue("final_state"))
+	}
 	m.Graph.AddNode(op, values, outputs, attrs...).Domain = domain
 	typ := inputs[0].DataType
 	if op == "GatherBlockQuantized" || op == "DequantizeLinear" {
 		typ = inputs[len(inputs)-2].DataType
 	}
 	for _, v := range outputs {
+		if v.Name == "final_state" {
+			typ = onnx.Float
+		}
 		v.SetType(onnx.Type{DataType: typ})
 		m.Graph.AddOutput(v)
 	}
@@ -311,6 +319,70 @@ func TestMicrosoftGroupQueryAttention(t *testing.T) {
 			}
 			likeOnnxruntime(t, "com.microsoft", "GroupQueryAttention", 21, append(inputs, c.more...), 1e-5,
 				append(c.attrs, i("num_heads", heads), i("kv_num_heads", kv))...)
+		})
+	}
+}
+
+func TestGatedDeltaNet(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	const f32, f16, batch, tokens, keys, states, dk, dv = onnx.Float, onnx.Float16, 2, 5, 2, 4, 6, 3
+	i, f, s := onnx.IntAttr, onnx.FloatAttr, onnx.StringAttr
+	unit := i("qk_l2_norm", 1)
+	for _, c := range []struct {
+		name    string
+		typ     onnx.DataType
+		outer   []int // of the tokens
+		channel bool  // a decay for each channel of the keys
+		bias    []int // of the gate; nil: no activation
+		attrs   []*onnx.Attribute
+	}{
+		{"gated_delta", f32, []int{batch, tokens}, false, nil, []*onnx.Attribute{unit}},
+		{"tokens of all sequences", f32, []int{batch * tokens}, false, nil, []*onnx.Attribute{unit, f("scale", 0.5)}},
+		{"gated", f32, []int{batch, tokens}, true, nil, []*onnx.Attribute{s("update_rule", "gated")}},
+		{"delta", f32, []int{batch, tokens}, false, nil, []*onnx.Attribute{s("update_rule", "delta"), unit}},
+		{"linear", f32, []int{batch, tokens}, false, nil, []*onnx.Attribute{s("update_rule", "linear")}},
+		{"softplus", f32, []int{batch, tokens}, false, []int{states}, []*onnx.Attribute{unit,
+			s("gate_activation", "softplus"), s("beta_activation", "sigmoid")}},
+		{"Kimi's", f32, []int{batch, tokens}, true, []int{states, dk}, []*onnx.Attribute{unit,
+			s("gate_activation", "kda"), f("gate_lower_bound", -2)}},
+		{"Kimi's, one bias a head", f16, []int{batch, tokens}, true, []int{states}, []*onnx.Attribute{unit,
+			s("gate_activation", "sigmoid")}},
+		{"packed", f32, []int{batch, tokens}, false, nil, []*onnx.Attribute{unit}},
+		{"packed", f16, []int{batch * tokens}, false, []int{states}, []*onnx.Attribute{unit,
+			s("gate_activation", "qwen")}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			of := func(typ onnx.DataType, dims ...int) *onnx.Tensor {
+				return normal(t, r, typ, append(slices.Clone(c.outer), dims...)...)
+			}
+			inputs := []*onnx.Tensor{of(c.typ, keys, dk), of(c.typ, keys, dk), of(c.typ, states, dv), nil,
+				of(f32, states), of(f32, states), normal(t, r, f32, batch, states, dv, dk), nil, nil}
+			if c.name == "packed" {
+				inputs[0], inputs[1], inputs[2] = of(c.typ, 2*keys*dk+states*dv), nil, nil
+			}
+			if c.channel {
+				inputs[4] = of(f32, states, dk)
+			}
+			if c.bias != nil {
+				inputs[7], inputs[8] = normal(t, r, f32, states), normal(t, r, f32, c.bias...)
+			}
+			rule := "gated_delta"
+			for _, a := range c.attrs {
+				if a.Name == "update_rule" {
+					rule = a.String
+				}
+			}
+			if !strings.Contains(rule, "gated") {
+				inputs[4] = nil
+			}
+			if !strings.Contains(rule, "delta") {
+				inputs[5] = nil
+			}
+			precision := 1e-4
+			if c.typ == f16 {
+				precision = 2e-2
+			}
+			likeOnnxruntime(t, "com.microsoft", "GatedDeltaNet", 20, inputs, precision, c.attrs...)
 		})
 	}
 }

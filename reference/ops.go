@@ -57,9 +57,8 @@ func exact(min int, fn opFunc) opDef { return opDef{fn: fn, min: min} }
 // The table is filled at start, not in its declaration, because control flow ops refer back to it.
 func init() {
 	for _, ops := range []map[string]opDef{activationOps, attentionOps, binaryOps, blockOps, castOps, constantOps,
-		controlOps, convOps, gatherOps, logicOps, matmulOps, mixtureOps, normOps, poolOps, quantOps, recurrentOps,
-		reduceOps,
-		scatterOps, sequenceOps, shapeOps, sliceOps, sortOps, spaceOps, unaryOps} {
+		controlOps, convOps, gatherOps, linearOps, logicOps, matmulOps, mixtureOps, normOps, poolOps, quantOps,
+		recurrentOps, reduceOps, scatterOps, sequenceOps, shapeOps, sliceOps, sortOps, spaceOps, unaryOps} {
 		maps.Copy(table, ops)
 	}
 }

@@ -8,8 +8,6 @@ var attentionOps = map[string]opDef{
 	"com.microsoft:MultiHeadAttention":  arith(3, opMultiHeadAttention),
 	"com.microsoft:GroupQueryAttention": arith(1, opGroupQueryAttention),
 	"SwiGLU":                            arith(2, opSwiGLU),
-	"LinearAttention":                   arith(3, opLinearAttention),
-	"com.microsoft:LinearAttention":     arith(3, opLinearAttention),
 
 	"com.microsoft:RotaryEmbedding": arith(4, opMicrosoftRotaryEmbedding),
 }

@@ -21,6 +21,8 @@ func Find(g *match.View, others site.Others) (sites []*site.Site, misses []*matc
 		read, op := readLinearAttention, fused.LinearAttentionName
 		switch n.OpType {
 		case "LinearAttention":
+		case "GatedDeltaNet":
+			read = readGatedDeltaNet
 		case "CausalConvWithState":
 			read, op = readCausalConv, fused.CausalConvName
 		default:
@@ -68,6 +70,7 @@ func readLinearAttention(g *match.View, n *onnx.Node) (*site.Site, *reason.Reaso
 	}
 	attributes := fused.LinearAttention{QHeads: queries, KHeads: keys / key, VHeads: heads, Scale: scale}
 	outputs := computed(s, n, attributes, inputs)
+	s.Output(n.OutputValue(0), outputs[0])
 	if outputs[1] != nil {
 		state := g.Facts.DataType(n.Input(fused.LinearAttentionPast))
 		if n.Input(fused.LinearAttentionPast) == nil {
@@ -101,19 +104,19 @@ func readCausalConv(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason) {
 			inputs[i] = s.Input(fused.NoRole, p.Name, v)
 		}
 	}
-	if outputs := computed(s, n, attributes, inputs); outputs[1] != nil {
+	outputs := computed(s, n, attributes, inputs)
+	s.Output(n.OutputValue(0), outputs[0])
+	if outputs[1] != nil {
 		s.Output(n.OutputValue(1), outputs[1])
 	}
 	return s, nil
 }
 
-// computed makes the op of a site compute the first output of a node, and the second one if it is read.
+// computed makes the op of a site compute what the outputs of a node hold; the second one is nil if it is not read.
 func computed(s *site.Site, n *onnx.Node, op fused.Typed, inputs []*site.Operand) []*site.Operand {
 	names := fused.Lookup(op.OpType()).OutputNames()
 	if v := n.OutputValue(1); v == nil || !v.IsOutput() && len(v.Uses()) == 0 {
 		names[1] = ""
 	}
-	outputs := s.Compute(op, names, inputs...)
-	s.Output(n.OutputValue(0), outputs[0])
-	return outputs
+	return s.Compute(op, names, inputs...)
 }

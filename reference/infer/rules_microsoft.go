@@ -19,6 +19,7 @@ var microsoftRules = merge(
 		"GroupQueryAttention":          groupQueryAttention,
 		"MultiHeadAttention":           multiHeadAttention,
 		"CausalConvWithState":          plainCausalConv,
+		"GatedDeltaNet":                gatedDeltaNet,
 		"LinearAttention": func(c *call) {
 			if c.attrInt("state_window", 0) == 0 {
 				linearAttention(c)
@@ -26,6 +27,25 @@ var microsoftRules = merge(
 		},
 	},
 )
+
+// gatedDeltaNet: query, key and value [..., heads, size], or packed [..., width]; initial_state, input 6, is [batch,
+// heads of v, size of v, size of k].
+func gatedDeltaNet(c *call) {
+	q, v, state := c.shape(0), c.shape(2), c.shape(6)
+	outer := max(0, len(q)-2)
+	switch packed := !c.has(1) && !c.has(2); {
+	case packed && len(q) > 0 && len(state) == 4:
+		c.set(0, c.dtype(0), append(slices.Clone(q[:len(q)-1]), state[1], state[2]))
+	case !packed && len(q) >= 3 && len(v) == len(q):
+		c.set(0, c.dtype(0), append(slices.Clone(q[:outer]), v[outer:]...))
+	default:
+		c.set(0, c.dtype(0), nil)
+	}
+	if state == nil && len(q) == 4 && len(v) == 4 {
+		state = []int64{q[0], v[2], v[3], q[3]}
+	}
+	c.set(1, onnx.Float, state)
+}
 
 // skipNormalization: the output, mean, inverse deviation, and the sum of input and skip.
 func skipNormalization(c *call) {

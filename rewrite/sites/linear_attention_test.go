@@ -2,6 +2,7 @@ package sites_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,63 @@ func TestBoundedOperands(t *testing.T) {
 				t.Errorf("fused, although %s is bounded", which)
 			}
 		}
+	}
+}
+
+// TestGatedDeltaNet fuses onnxruntime's op with its activations, with packed tokens, and with tokens of all sequences.
+func TestGatedDeltaNet(t *testing.T) {
+	text := onnx.StringAttr
+	for name, c := range map[string]struct {
+		typ     onnx.DataType
+		outer   []any
+		packed  bool
+		channel bool // a decay for each channel of the keys
+		bias    []any
+		attrs   []any
+	}{
+		"float32": {typ: onnx.Float, outer: []any{"b", "n"}},
+		"softplus": {typ: onnx.Float16, outer: []any{"b", "n"}, bias: []any{4}, attrs: []any{
+			text("gate_activation", "softplus"), text("beta_activation", "sigmoid")}},
+		"Kimi's": {typ: onnx.Float, outer: []any{"b", "n"}, channel: true, bias: []any{4, 8}, attrs: []any{
+			text("gate_activation", "kda"), onnx.FloatAttr("gate_lower_bound", -2)}},
+		"Kimi's flat bias": {typ: onnx.BFloat16, outer: []any{"b", "n"}, channel: true, bias: []any{32}, attrs: []any{
+			text("gate_activation", "sigmoid")}},
+		"packed":           {typ: onnx.Float, outer: []any{"b", "n"}, packed: true},
+		"packed sequences": {typ: onnx.Float16, outer: []any{1, "n"}, packed: true, channel: true},
+		"tokens in one row": {typ: onnx.Float, outer: []any{1, "n"}, bias: []any{4}, attrs: []any{
+			text("gate_activation", "qwen")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := onnxtest.New(20)
+			in := func(name string, t onnx.DataType, dims ...any) any {
+				outer := c.outer
+				if outer[0] == 1 { // the state alone has the axis of the sequences
+					outer = outer[1:]
+				}
+				return b.Input(name, t, append(slices.Clone(outer), dims...)...)
+			}
+			args := []any{in("q", c.typ, 2, 8), in("k", c.typ, 2, 8), in("v", c.typ, 4, 5)}
+			if c.packed {
+				args = []any{in("qkv", c.typ, 2*2*8+4*5), nil, nil}
+			}
+			decay := []any{4}
+			if c.channel {
+				decay = []any{4, 8}
+			}
+			args = append(args, nil, in("decay", onnx.Float, decay...), in("beta", onnx.Float, 4),
+				b.Input("past", onnx.Float, c.outer[0], 4, 5, 8))
+			if c.bias != nil {
+				args = append(args, b.Input("a_log", onnx.Float, 4), b.Input("dt_bias", onnx.Float, c.bias...))
+			}
+			args = append(args, onnx.IntAttr("qk_l2_norm", 1))
+			for _, v := range b.Ops(2, "com.microsoft:GatedDeltaNet", append(args, c.attrs...)...) {
+				b.Output(v)
+			}
+			r := applytest.Apply(t, b.Model)
+			if len(r.Sites) != 1 || r.Sites[0].Status != rewrite.Fused {
+				t.Errorf("not fused: %+v", r.Sites)
+			}
+		})
 	}
 }
 

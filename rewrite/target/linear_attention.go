@@ -24,17 +24,16 @@ func standardLinearAttention(c *Call) error {
 	return c.linearAttention("")
 }
 
-// linearAttention writes LinearAttention of a domain. Its gates must have the type of q, so q must be float32.
+// linearAttention writes LinearAttention of a domain. Its gates have the type of q, so all of it is float32.
 func (c *Call) linearAttention(domain string) error {
-	if c.Type(fused.LinearAttentionQ) != onnx.Float {
-		return fmt.Errorf("LinearAttention needs q, decay and beta of one type: q is %s, the others are float32",
-			c.Type(fused.LinearAttentionQ))
-	}
-	a := c.asLinearAttention()
+	a, typ := c.asLinearAttention(), c.Type(fused.LinearAttentionQ)
 	if a.Scale == 0 {
 		return errors.New("LinearAttention reads a scale of 0 as its default")
 	}
 	inputs := slices.Clone(c.Node.Inputs)
+	for i := range fused.LinearAttentionPast {
+		inputs[i] = c.Cast(inputs[i], typ, onnx.Float)
+	}
 	if a.L2Norm {
 		for i, heads := range []int64{a.QHeads, a.KHeads} {
 			dims := c.Dims(i)
@@ -56,7 +55,7 @@ func (c *Call) linearAttention(domain string) error {
 	out := c.Add(domain, "LinearAttention", 2, inputs, onnx.IntAttr("q_num_heads", a.QHeads),
 		onnx.IntAttr("kv_num_heads", a.VHeads), onnx.FloatAttr("scale", a.Scale),
 		onnx.StringAttr("update_rule", rule))
-	c.Output(0, out[0])
+	c.Output(0, c.Cast(out[0], onnx.Float, typ))
 	c.Output(1, out[1])
 	return nil
 }

@@ -105,6 +105,7 @@ func TestLinearAttention(t *testing.T) {
 		{"gated", ort, linearSite(few, f32, true, true, false), op},
 		{"delta", ort, linearSite(one, f32, true, false, true), op},
 		{"gated delta", ort, linearSite(many, f32, true, true, true), op},
+		{"float16", ort, linearSite(one, f16, true, true, true), "Cast Cast Cast " + op + " Cast"},
 		{"normalized", ort, linearSite(normed, f32, true, true, true), unit + unit + op},
 		{"convolution", ort, convSite("silu", f32, 3), conv},
 		{"convolution, nothing kept before", ort, convSite("none", f32, 0), conv},
@@ -121,7 +122,6 @@ func TestLinearAttention(t *testing.T) {
 		to           *Target
 		site         site
 	}{
-		{"float16", "q is float16, the others are float32", ort, linearSite(one, f16, true, true, true)},
 		{"a scale of 0", "a scale of 0 as its default", ort, linearSite(zero, f32, true, true, true)},
 		{"the standard's, older opset", "LinearAttention is an op of opset 27, the model has 24", standard,
 			linearSite(one, f32, true, true, true)},

@@ -1,0 +1,272 @@
+package reference
+
+import (
+	"math"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
+
+var linearOps = map[string]opDef{
+	"LinearAttention":               arith(3, opLinearAttention),
+	"com.microsoft:LinearAttention": arith(3, opLinearAttention),
+	"com.microsoft:GatedDeltaNet":   arith(1, opGatedDeltaNet),
+}
+
+// linearAttention is one call of LinearAttention with its heads unpacked.
+type linearAttention struct {
+	q, k, v     *Tensor   // (batch, heads, tokens, head size)
+	decay, beta []float64 // (batch, heads of v, tokens, head size of q, or 1 for beta); nil: not in the rule
+	state       *Tensor   // (batch, heads of v, head size of q, head size of v)
+	scale       float64
+}
+
+// gates reads decay and beta, which must be there if and only if the update rule has them.
+func (a *linearAttention) gates(c *call, read func(i, n int) []float64) {
+	rule := c.str("update_rule", "gated_delta")
+	gated, delta := rule == "gated" || rule == "gated_delta", rule == "delta" || rule == "gated_delta"
+	if !gated && !delta && rule != "linear" || gated != (c.arg(4) != nil) || delta != (c.arg(5) != nil) {
+		fail("update_rule is %q, with decay %s and beta %s", rule, c.arg(4), c.arg(5))
+	}
+	if gated {
+		a.decay = read(4, a.q.Shape[3])
+	}
+	if delta {
+		a.beta = read(5, 1)
+	}
+	if a.scale = c.float("scale", 0); a.scale == 0 {
+		a.scale = 1 / math.Sqrt(float64(a.q.Shape[3]))
+	}
+}
+
+// run returns the rows (batch, heads, tokens, head size of v) and leaves the last state in a.state. Each token decays
+// the state (gated), corrects it (delta), adds its key and value, and reads it with its query. onnxruntime's ops also
+// allow more states than keys or queries.
+func (a *linearAttention) run() *Tensor {
+	batch, qh, steps, dk := a.q.Shape[0], a.q.Shape[1], a.q.Shape[2], a.q.Shape[3]
+	kh, kvh, dv := a.k.Shape[1], a.v.Shape[1], a.v.Shape[3]
+	heads := max(qh, kvh)
+	y := newFloats(a.q.DataType, []int{batch, heads, steps, dv})
+	for h := range batch * kvh {
+		s := a.state.F[h*dk*dv : (h+1)*dk*dv]
+		of := h/kvh*kh + h%kvh*kh/kvh // the head of the keys
+		for t := range steps {
+			at := h*steps + t
+			if a.decay != nil {
+				for i := range s {
+					s[i] *= math.Exp(a.decay[at*dk+i/dv])
+				}
+			}
+			from := of*steps + t
+			key, val := a.k.F[from*dk:(from+1)*dk], slices.Clone(a.v.F[at*dv:(at+1)*dv])
+			if a.beta != nil {
+				for i, x := range s {
+					val[i%dv] -= x * key[i/dv]
+				}
+				for j := range val {
+					val[j] *= a.beta[at]
+				}
+			}
+			for i := range s {
+				s[i] += key[i/dv] * val[i%dv]
+			}
+			for g := range heads / kvh {
+				o := h%kvh*(heads/kvh) + g
+				query, row := (h/kvh*qh+o*qh/heads)*steps+t, (h/kvh*heads+o)*steps+t
+				for i, x := range s {
+					y.F[row*dv+i%dv] += a.scale * a.q.F[query*dk+i/dv] * x
+				}
+			}
+		}
+	}
+	return y
+}
+
+// opLinearAttention (opset 27) keeps a state of key × value size per head.
+func opLinearAttention(c *call) []*Tensor {
+	if c.int("state_window", 0) != 0 {
+		fail("%w: state_window", ErrUnsupported)
+	}
+	qh, kvh := int(c.int("q_num_heads", 0)), int(c.int("kv_num_heads", 0))
+	q, keys, v := c.heads(c.floats(0), qh), c.floats(1), c.heads(c.floats(2), kvh)
+	batch, steps, dk, dv := q.Shape[0], q.Shape[2], q.Shape[3], v.Shape[3]
+	if keys.Rank() != 3 || dk == 0 || keys.Shape[2] < dk {
+		fail("queries of %v and keys of %v do not fit", q.Shape, keys.Shape)
+	}
+	kh := keys.Shape[2] / dk
+	k := c.heads(keys, kh)
+	if q.Rank() != 4 || kvh%kh != 0 || qh%kvh != 0 && kvh%qh != 0 || q.Shape[1] != qh || v.Shape[1] != kvh ||
+		k.Shape[0] != batch || v.Shape[0] != batch || k.Shape[2] != steps || v.Shape[2] != steps || k.Shape[3] != dk {
+		fail("queries of %v, keys of %v and values of %v do not fit", q.Shape, k.Shape, v.Shape)
+	}
+	a := &linearAttention{q: q, k: k, v: v, state: newFloats(q.DataType, []int{batch, kvh, dk, dv})}
+	a.gates(c, func(i, n int) []float64 { return c.perStep(i, batch, kvh, steps, n) })
+	if p := c.arg(3); p != nil {
+		if !slices.Equal(p.Shape, a.state.Shape) || !p.IsFloat() {
+			fail("a past state of %s, expected %v", p, a.state.Shape)
+		}
+		a.state.DataType = p.DataType
+		copy(a.state.F, p.F)
+	}
+	return []*Tensor{unheads(a.run(), 3), a.state}
+}
+
+// opGatedDeltaNet is onnxruntime's LinearAttention of tokens with separate heads, (batch, tokens, heads, size) or
+// (batch·tokens, heads, size), whose state has the channels of the values before those of the keys and is float32.
+func opGatedDeltaNet(c *call) []*Tensor {
+	if c.arg(3) != nil || c.int("state_update_capacity", 0) != 0 {
+		fail("%w: sequences of different lengths (cu_seqlens) and captured updates", ErrUnsupported)
+	}
+	past := c.arg(6)
+	if past != nil && (past.Rank() != 4 || !past.IsFloat()) {
+		fail("initial_state is %s, expected floats of rank 4", past)
+	}
+	packed := c.floats(0)
+	rank, parts := packed.Rank(), []*Tensor{packed, c.arg(1), c.arg(2)}
+	if parts[1] == nil && parts[2] == nil && past != nil && rank > 1 {
+		parts, rank = unpackDelta(packed, past), rank+1
+	}
+	for i, p := range parts {
+		if p == nil || !p.IsFloat() || p.Rank() != rank || rank != 3 && rank != 4 || rank == 3 && past == nil ||
+			i > 0 && !slices.Equal(p.Shape[:rank-2], parts[0].Shape[:rank-2]) {
+			fail("query, key and value are %s, %s and %s, and initial_state is %s", parts[0], parts[1], parts[2], past)
+		}
+	}
+	batch, steps := parts[0].Shape[0], parts[0].Shape[1]
+	if rank == 3 {
+		if batch = past.Shape[0]; batch == 0 || parts[0].Shape[0]%batch != 0 {
+			fail("%d tokens do not fit a batch of %d", parts[0].Shape[0], batch)
+		}
+		steps = parts[0].Shape[0] / batch
+	}
+	var of [3]*Tensor
+	for i, p := range parts {
+		of[i] = p.WithShape([]int{batch, steps, p.Shape[rank-2], p.Shape[rank-1]}).transpose([]int{0, 2, 1, 3})
+	}
+	a := &linearAttention{q: of[0], k: of[1], v: of[2]}
+	qh, kvh, dk, dv := a.q.Shape[1], a.v.Shape[1], a.q.Shape[3], a.v.Shape[3]
+	if a.k.Shape[1] != qh || a.k.Shape[3] != dk || qh == 0 || kvh == 0 || kvh%qh != 0 {
+		fail("queries of %v, keys of %v and values of %v do not fit", a.q.Shape, a.k.Shape, a.v.Shape)
+	}
+	a.gates(c, func(i, n int) []float64 {
+		x, outer := c.floats(i), append(slices.Clone(parts[0].Shape[:rank-2]), kvh)
+		per := 1
+		if i == 4 && slices.Equal(x.Shape, append(outer, n)) {
+			per = n
+		} else if !slices.Equal(x.Shape, outer) {
+			fail("input %d is %s, expected a number for each of %v", i, x, outer)
+		}
+		x = c.activeGate(i, x, kvh, per).WithShape([]int{batch, steps, kvh, per})
+		return x.expandTo([]int{batch, steps, kvh, n}).transpose([]int{0, 2, 1, 3}).F
+	})
+	if c.int("qk_l2_norm", 0) != 0 {
+		a.q, a.k = unitRows(a.q), unitRows(a.k)
+	}
+	if a.state = newFloats(onnx.Float, []int{batch, kvh, dk, dv}); past != nil {
+		if !slices.Equal(past.Shape, []int{batch, kvh, dv, dk}) {
+			fail("initial_state is %s, expected [%d %d %d %d]", past, batch, kvh, dv, dk)
+		}
+		a.state.F = past.transpose([]int{0, 1, 3, 2}).F
+	}
+	y := a.run().transpose([]int{0, 2, 1, 3})
+	return []*Tensor{y.WithShape(append(slices.Clone(parts[0].Shape[:rank-2]), kvh, dv)),
+		a.state.transpose([]int{0, 1, 3, 2})}
+}
+
+// unpackDelta splits (…, 2·Hq·Dk + Hv·Dv) into queries, keys and values, whose sizes follow from the state.
+func unpackDelta(packed, state *Tensor) []*Tensor {
+	outer, width := packed.Shape[:packed.Rank()-1], packed.Shape[packed.Rank()-1]
+	kvh, dv, dk := state.Shape[1], state.Shape[2], state.Shape[3]
+	keys := width - kvh*dv
+	if dk == 0 || keys <= 0 || keys%(2*dk) != 0 {
+		fail("query is %s, which does not fit a state of %s", packed, state)
+	}
+	widths := [][2]int{{keys / 2 / dk, dk}, {keys / 2 / dk, dk}, {kvh, dv}}
+	parts, rows, at := make([]*Tensor, 3), packed.Len()/width, 0
+	for i, w := range widths {
+		p := newFloats(packed.DataType, append(slices.Clone(outer), w[0], w[1]))
+		n := w[0] * w[1]
+		for r := range rows {
+			copy(p.F[r*n:(r+1)*n], packed.F[r*width+at:])
+		}
+		parts[i], at = p, at+n
+	}
+	return parts
+}
+
+// activeGate applies the activation of decay (input 4) or beta in float32. x has n numbers for each of the heads.
+func (c *call) activeGate(i int, x *Tensor, heads, n int) *Tensor {
+	name, rate, bias := "gate_activation", c.arg(7), c.arg(8)
+	if i == 5 {
+		name = "beta_activation"
+	}
+	kind, out := c.str(name, "none"), newFloats(onnx.Float, x.Shape)
+	of := func(int) (rate, bias float64) { return 1, 0 }
+	if i == 4 && kind != "none" {
+		if rate == nil || bias == nil || rate.Len() != heads || bias.Len() != heads && bias.Len() != heads*n {
+			fail("a_log is %s and dt_bias is %s for %d heads", rate, bias, heads)
+		}
+		of = func(j int) (float64, float64) {
+			h := j / n % heads
+			if bias.Len() == heads {
+				return math.Exp(rate.F[h]), bias.F[h]
+			}
+			return math.Exp(rate.F[h]), bias.F[j%(heads*n)]
+		}
+	}
+	for j, v := range x.F {
+		rate, bias := of(j)
+		switch {
+		case kind == "none":
+			out.F[j] = v
+		case i == 5 && kind == "sigmoid":
+			out.F[j] = sigmoid(v)
+		case i == 4 && (kind == "softplus" || kind == "qwen"):
+			out.F[j] = -rate * softplus(v+bias)
+		case i == 4 && (kind == "sigmoid" || kind == "kda"):
+			out.F[j] = c.float("gate_lower_bound", -5) * sigmoid(rate*(v+bias))
+		default:
+			fail("%w: %s %q", ErrUnsupported, name, kind)
+		}
+	}
+	return out
+}
+
+// unitRows divides each head by its length, as qk_l2_norm does.
+func unitRows(x *Tensor) *Tensor {
+	out, n := newFloats(x.DataType, x.Shape), x.Shape[x.Rank()-1]
+	for i := 0; i < len(x.F); i += n {
+		sum := 1e-12
+		for _, v := range x.F[i : i+n] {
+			sum += v * v
+		}
+		for j, v := range x.F[i : i+n] {
+			out.F[i+j] = v / math.Sqrt(sum)
+		}
+	}
+	return out
+}
+
+// perStep reads decay or beta, (batch, steps, heads·n) or with one element per head or for all heads, as (batch, heads,
+// steps, n).
+func (c *call) perStep(i, batch, heads, steps, n int) []float64 {
+	x := c.arg(i)
+	if x == nil {
+		return nil
+	}
+	if x.Rank() != 3 || !x.IsFloat() || x.Shape[0] != batch || x.Shape[1] != steps {
+		fail("input %d is %s, expected floats of [%d %d …]", i, x, batch, steps)
+	}
+	var from []int
+	switch x.Shape[2] {
+	case heads * n:
+		from = []int{batch, steps, heads, n}
+	case heads:
+		from = []int{batch, steps, heads, 1}
+	case 1:
+		from = []int{batch, steps, 1, 1}
+	default:
+		fail("input %d is %s, which does not fit %d heads", i, x, heads)
+	}
+	return x.WithShape(from).expandTo([]int{batch, steps, heads, n}).transpose([]int{0, 2, 1, 3}).F
+}
