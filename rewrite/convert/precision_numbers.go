@@ -21,36 +21,60 @@ func greatest(t onnx.DataType) float64 {
 	return 65504
 }
 
+// piece is the most bytes that are converted at once. Its results stay in the cache.
+const piece = 1 << 15
+
 // converter takes elements as bytes, in pieces of any length, and writes the converted elements to w if it is set.
 type converter struct {
 	w         io.Writer
-	width     int                              // bytes of an element
-	one       func(out, element []byte) []byte // appends the converted element
-	rest, out []byte                           // an incomplete element; the output
+	width     int                               // bytes of an element
+	convert   func(out, elements []byte) []byte // appends the converted elements
+	rest, out []byte                            // an incomplete element; the output
 }
 
 func (c *converter) Write(b []byte) (int, error) {
-	c.rest, c.out = append(c.rest, b...), c.out[:0]
-	whole := len(c.rest) / c.width * c.width
-	for e := range slices.Chunk(c.rest[:whole], c.width) {
-		c.out = c.one(c.out, e)
+	n := len(b)
+	if len(c.rest) > 0 {
+		more := min(c.width-len(c.rest), len(b))
+		c.rest, b = append(c.rest, b[:more]...), b[more:]
+		if len(c.rest) < c.width {
+			return n, nil
+		}
+		if err := c.put(c.rest); err != nil {
+			return 0, err
+		}
+		c.rest = c.rest[:0]
 	}
-	c.rest = append(c.rest[:0], c.rest[whole:]...)
-	if c.w != nil {
-		if _, err := c.w.Write(c.out); err != nil {
+	whole := len(b) / c.width * c.width
+	for elements := range slices.Chunk(b[:whole], piece) {
+		if err := c.put(elements); err != nil {
 			return 0, err
 		}
 	}
-	return len(b), nil
+	c.rest = append(c.rest, b[whole:]...)
+	return n, nil
+}
+
+func (c *converter) put(elements []byte) error {
+	c.out = c.convert(c.out[:0], elements)
+	if c.w == nil {
+		return nil
+	}
+	_, err := c.w.Write(c.out)
+	return err
 }
 
 func widening(from onnx.DataType, w io.Writer) *converter {
-	return &converter{w: w, width: 2, one: func(out, element []byte) []byte {
-		h := binary.LittleEndian.Uint16(element)
-		if from == onnx.BFloat16 {
-			return binary.LittleEndian.AppendUint32(out, uint32(h)<<16)
+	return &converter{w: w, width: 2, convert: func(out, elements []byte) []byte {
+		for at := 0; at < len(elements); at += 2 {
+			h := binary.LittleEndian.Uint16(elements[at:])
+			x := uint32(h) << 16
+			if from == onnx.Float16 {
+				x = math.Float32bits(blocks.Float16(h))
+			}
+			out = binary.LittleEndian.AppendUint32(out, x)
 		}
-		return binary.LittleEndian.AppendUint32(out, math.Float32bits(blocks.Float16(h)))
+		return out
 	}}
 }
 
@@ -64,20 +88,37 @@ type narrowing struct {
 
 func newNarrowing(to onnx.DataType, w io.Writer) *narrowing {
 	c := &narrowing{}
-	c.converter = converter{w: w, width: 4, one: func(out, element []byte) []byte {
-		x := math.Float32frombits(binary.LittleEndian.Uint32(element))
-		h, infinite := float16.Fromfloat32(x).Bits(), uint16(0x7c00)
-		if to == onnx.BFloat16 {
-			h, infinite = blocks.BFloat16(x), 0x7f80
+	c.converter = converter{w: w, width: 4, convert: func(out, elements []byte) []byte {
+		for at := 0; at < len(elements); at += 4 {
+			x := binary.LittleEndian.Uint32(elements[at:])
+			h, infinite := uint16(0), uint16(0x7c00)
+			if to == onnx.BFloat16 {
+				h, infinite = blocks.BFloat16(math.Float32frombits(x)), 0x7f80
+			} else {
+				h = toFloat16(x)
+			}
+			if h&0x7fff == infinite && x&0x7fffffff < 0x7f800000 {
+				h--
+				c.beyond++
+				c.largest = max(c.largest, math.Abs(float64(math.Float32frombits(x))))
+			}
+			out = binary.LittleEndian.AppendUint16(out, h)
 		}
-		if h&0x7fff == infinite && !math.IsInf(float64(x), 0) {
-			h--
-			c.beyond++
-			c.largest = max(c.largest, math.Abs(float64(x)))
-		}
-		return binary.LittleEndian.AppendUint16(out, h)
+		return out
 	}}
 	return c
+}
+
+// toFloat16 rounds the float32 number with these bits.
+func toFloat16(x uint32) uint16 {
+	sign, a := uint16(x>>16&0x8000), x&0x7fffffff
+	switch {
+	case a >= 0x47800000: // 65536, infinity, NaN
+		return float16.Fromfloat32(math.Float32frombits(x)).Bits()
+	case a < 0x38800000: // subnormal in float16, whose unit is that of 0.5 in float32
+		return sign | uint16(math.Float32bits(math.Float32frombits(a)+0.5)-math.Float32bits(0.5))
+	}
+	return sign | uint16((a-0x38000000+0xfff+a>>13&1)>>13)
 }
 
 // widen converts a model of half types to float32, exactly: constants, Casts and declared types. It leaves no Cast from

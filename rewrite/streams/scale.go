@@ -91,8 +91,9 @@ func (s *scaler) scaled(v *onnx.Value, exponent int, alone bool) (*onnx.Value, e
 		return nil, err
 	}
 	s.count++
+	power := math.Ldexp(1, exponent)
 	if err := each(v.Constant(), func(x float64) {
-		if !isLost(x) && isLost(math.Ldexp(x, exponent)) {
+		if !isLost(x) && isLost(power*x) {
 			s.lost++
 		}
 	}); err != nil {
@@ -120,14 +121,15 @@ func timesPower(t *onnx.Tensor, exponent int) (*onnx.Tensor, error) {
 		return nil, fmt.Errorf("constant %q is of %s, which is not scaled", t.Name, t.DataType)
 	}
 	width := t.DataType.Bits() / 8
+	power := math.Ldexp(1, exponent)
 	scale := func(b []byte) {
 		for at := 0; at < len(b); at += width {
 			if width == 4 {
 				x := math.Float32frombits(binary.LittleEndian.Uint32(b[at:]))
-				binary.LittleEndian.PutUint32(b[at:], math.Float32bits(float32(math.Ldexp(float64(x), exponent))))
+				binary.LittleEndian.PutUint32(b[at:], math.Float32bits(float32(power*float64(x))))
 			} else {
 				x := math.Float64frombits(binary.LittleEndian.Uint64(b[at:]))
-				binary.LittleEndian.PutUint64(b[at:], math.Float64bits(math.Ldexp(x, exponent)))
+				binary.LittleEndian.PutUint64(b[at:], math.Float64bits(power*x))
 			}
 		}
 	}
