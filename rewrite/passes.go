@@ -68,6 +68,7 @@ var rewriting = []step{
 	{"products with weights of 16 bits", (*Plan).halfProducts},
 	{"merged products", (*Plan).mergeProducts},
 	{"target's products", (*Plan).lowerProducts},
+	{"target's attention on pools", (*Plan).lowerPaged},
 	{"ops outside the standard", (*Plan).findForeign},
 	{"nodes without kernels", (*Plan).lowerNodes},
 }

@@ -16,9 +16,9 @@ import (
 )
 
 // others are the names of our ops and attributes that ops of the standard or of onnxruntime have, too.
-var others = []string{"Attention", "LinearAttention", "RotaryEmbedding", "GatedRMSNorm", "MoE", "QMoE", "activation",
-	"activations", "alpha", "axis", "causal", "epsilon", "interleaved", "k", "layout", "plan", "rank", "scale",
-	"softcap"}
+var others = []string{"Attention", "LinearAttention", "PagedAttention", "RotaryEmbedding", "GatedRMSNorm", "MoE",
+	"QMoE", "activation", "activations", "alpha", "axis", "causal", "epsilon", "interleaved", "k", "layout", "plan",
+	"rank", "scale", "softcap"}
 
 // accessors are the functions and methods whose first argument is the name of an attribute.
 var accessors = []string{"Attr", "AttrInt", "AttrFloat", "AttrString", "IntAttr", "BoolAttr", "FloatAttr", "StringAttr"}

@@ -20,6 +20,13 @@ var microsoftRules = merge(
 		"MultiHeadAttention":           multiHeadAttention,
 		"CausalConvWithState":          plainCausalConv,
 		"GatedDeltaNet":                gatedDeltaNet,
+		"PagedAttention": func(c *call) {
+			if q := c.shape(0); c.has(2) {
+				c.set(0, c.dtype(0), q)
+			}
+			c.set(1, c.dtype(3), c.shape(3))
+			c.set(2, c.dtype(4), c.shape(4))
+		},
 		"LinearAttention": func(c *call) {
 			if c.attrInt("state_window", 0) == 0 {
 				linearAttention(c)

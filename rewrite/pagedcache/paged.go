@@ -19,8 +19,8 @@ import (
 // Form names caches that are pools of blocks.
 const Form = "paged"
 
-// DefaultBlock is the number of tokens of a block. The paged kernels of onnxruntime and the engine of
-// onnxruntime-genai take multiples of 256.
+// DefaultBlock is the number of tokens of a block. The engine of onnxruntime-genai and, for heads of up to 64 channels,
+// the FlashAttention of onnxruntime take multiples of 256.
 const DefaultBlock = 256
 
 // The additional inputs of a model with pools, as the engine of onnxruntime-genai names them.

@@ -36,6 +36,7 @@ var ort = &Target{
 		{fused.GLUName, "FastGelu, Mul", ortGeGLU("FastGelu", "gelu_tanh")},
 		{fused.RotaryEmbeddingName, "RotaryEmbedding", ortRotary},
 		{fused.AttentionName, "Attention", ortAttention},
+		{fused.PagedAttentionName, "PagedAttention", ortPagedAttention},
 		{fused.LinearAttentionName, "LinearAttention", ortLinearAttention},
 		{fused.CausalConvName, "CausalConvWithState", ortCausalConv},
 		{fused.CausalConvName, "Concat, Conv", writtenOutConv},

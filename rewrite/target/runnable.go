@@ -2,6 +2,7 @@ package target
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -105,8 +106,30 @@ func (t *Target) has(n *onnx.Node, opset int64) error {
 	if !t.OnCPU {
 		return nil
 	}
+	if OnlyOnCUDA(n) {
+		return t.refusedByCUDA(n, opset)
+	}
 	_, why := t.refusedBy(n.Domain, n.OpType, opset, nil)
 	return why
+}
+
+// OnlyOnCUDA reports whether onnxruntime has kernels for a node's op on CUDA, and none on the CPU.
+func OnlyOnCUDA(n *onnx.Node) bool { return n.Domain == onnx.Microsoft && n.OpType == "PagedAttention" }
+
+// refusedByCUDA returns why the newest version whose CUDA kernels are known, or the only one, has no kernel for a node.
+func (t *Target) refusedByCUDA(n *onnx.Node, opset int64) error {
+	known := kernels.Versions(kernels.CUDA)
+	at := len(known) - 1
+	if t.only != nil {
+		if at = slices.IndexFunc(known, func(v kernels.Version) bool { return v.Name == t.only.Name }); at < 0 {
+			return fmt.Errorf("%s runs only on CUDA, and the CUDA kernels of onnxruntime %s are not known", n.OpType,
+				t.only.Name)
+		}
+	}
+	if err := known[at].Refused(kernels.CUDA, n.Domain, n.OpType, opset, nil); err != nil {
+		return fmt.Errorf("onnxruntime %s: %w", known[at].Name, err)
+	}
+	return nil
 }
 
 // Lacks returns why some version of onnxruntime's CPU provider that runs all others does not run the nodes that replace

@@ -14,6 +14,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
 // opener opens patched models in onnxruntime, with its default options, before they are written.
@@ -57,6 +58,10 @@ func (o *opener) check(a *cli.App, m *onnx.Model, path string, options ...onnx.R
 		return r, nil
 	}
 	r.Reason = err.Error()
+	if slices.ContainsFunc(m.Graph.Nodes, target.OnlyOnCUDA) && strings.Contains(r.Reason, "find an implementation") {
+		a.Say("not opened in onnxruntime: its CPU provider has no kernel: %s", cli.FirstLine(err))
+		return r, nil
+	}
 	before, readErr := a.Read(path, options...)
 	if readErr != nil {
 		return r, readErr
