@@ -104,13 +104,28 @@ func (c *config) registerKernels(o *onnxruntime_go.SessionOptions) error {
 // registered holds the paths of the kernel libraries of this process's sessions.
 var registered sync.Map
 
+// BeginCollectives begins to connect this process to the other ranks of a sharded model, as opening a session does. A
+// program that calls it before it loads the model can tell them by LeaveCollectives that it fails. kernels is the path
+// of the library that the session will register (fused.FindLibrary).
+func BeginCollectives(kernels string) {
+	registered.Store(kernels, true)
+	callCollectives("MojoCollectivesBegin")
+}
+
 // EndCollectives ends the communication of this process with the other ranks of a sharded model. It waits until they
 // end it too. A process that exits without it looks like a dead rank to MPI, which then ends the others.
-func EndCollectives() {
+func EndCollectives() { callCollectives("MojoCollectivesFinalize") }
+
+// LeaveCollectives prepares an exit after an error. It waits for up to 5 seconds until this process is connected to the
+// other ranks, because they notice the end of a process only then.
+func LeaveCollectives() { callCollectives("MojoCollectivesLeave") }
+
+func callCollectives(function string) {
 	registered.Range(func(path, _ any) bool {
-		cpath := C.CString(path.(string))
+		cpath, cfunction := C.CString(path.(string)), C.CString(function)
 		defer C.free(unsafe.Pointer(cpath))
-		C.mojo_end_collectives(cpath)
+		defer C.free(unsafe.Pointer(cfunction))
+		C.mojo_collectives(cpath, cfunction)
 		return true
 	})
 }

@@ -25,9 +25,9 @@ char *mojo_load(const char *path, void **handle, const OrtApiBase **base, char *
 
 void mojo_unload(void *handle) { dlclose(handle); }
 
-void mojo_end_collectives(const char *path) {
-  void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-  if (!handle) return;
-  void (*end)(void) = (void (*)(void))dlsym(handle, "MojoCollectivesFinalize");
-  if (end) end();
+void mojo_collectives(const char *path, const char *function) {
+  void *handle = dlopen(path, RTLD_LAZY);
+  if (!handle) return;  // the session that needs the library reports the error
+  void (*call)(void) = (void (*)(void))dlsym(handle, function);
+  if (call) call();
 }

@@ -62,4 +62,6 @@ char *mojo_load(const char *path, void **handle, const OrtApiBase **base, char *
 
 void mojo_unload(void *handle) { FreeLibrary(handle); }
 
-void mojo_end_collectives(const char *path) { (void)path; }  // the kernels have no collectives on Windows
+void mojo_collectives(const char *path, const char *function) {  // the kernels have no collectives on Windows
+  (void)path, (void)function;
+}

@@ -29,8 +29,14 @@ func (a *api) providers() ([]string, error) { return nil, errCannotLoad }
 // Providers returns an error that wraps ErrNoLibrary.
 func Providers(string, ...string) ([]ProviderFacts, error) { return nil, errCannotLoad }
 
-// EndCollectives does nothing: no session exists.
+// BeginCollectives does nothing: no session exists.
+func BeginCollectives(string) {}
+
+// EndCollectives does nothing.
 func EndCollectives() {}
+
+// LeaveCollectives does nothing.
+func LeaveCollectives() {}
 
 func tryKernels(string) error { return errCannotLoad }
 

@@ -12,8 +12,8 @@
 // *file is the loaded file; the caller frees it. mojo_unload closes *handle.
 char *mojo_load(const char *path, void **handle, const OrtApiBase **base, char **file);
 void mojo_unload(void *handle);
-// mojo_end_collectives calls MojoCollectivesFinalize of the kernel library at path, if it is loaded and has it.
-void mojo_end_collectives(const char *path);
+// mojo_collectives calls a function of the kernel library at path, if it has it.
+void mojo_collectives(const char *path, const char *function);
 const char *mojo_version(const OrtApiBase *base);
 const OrtApi *mojo_api(const OrtApiBase *base, uint32_t version);
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -15,9 +16,10 @@ import (
 // rankLimit is the most time that the ranks of a command may take: a rank that waits forever fails the test.
 const rankLimit = 2 * time.Minute
 
-// runRanks starts a program once for each rank, as torchrun does, and requires the same exit code of each: ranks N CODE
-// PROGRAM [ARGUMENT …]. stdout and stderr then hold the output of rank 0. After success the other ranks must have
-// printed nothing; after a failure each must have named itself.
+// runRanks starts a program once for each rank, as torchrun does, and requires the exit code of each: ranks N CODE
+// PROGRAM [ARGUMENT …]. CODE is "1,2" if the first rank has another code than the rest. stdout and stderr then hold the
+// output of rank 0. After success the other ranks must have printed nothing; after a failure each must have named
+// itself.
 func runRanks(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 {
 		ts.Fatalf("usage: ranks N CODE PROGRAM [ARGUMENT ...]")
@@ -39,6 +41,10 @@ func runRanks(ts *testscript.TestScript, neg bool, args []string) {
 	defer cancel()
 	program, err := exec.LookPath(args[2])
 	ts.Check(err)
+	first, rest, ok := strings.Cut(args[1], ",")
+	if !ok {
+		rest = first
+	}
 	others := make([]*exec.Cmd, n)
 	printed := make([]bytes.Buffer, n)
 	for rank := 1; rank < n; rank++ {
@@ -54,14 +60,14 @@ func runRanks(ts *testscript.TestScript, neg bool, args []string) {
 		others[rank] = c
 	}
 	ts.Setenv("RANK", "0")
-	status(ts, false, args[1:])
+	status(ts, false, append([]string{first}, args[2:]...))
 	for rank := 1; rank < n; rank++ {
 		others[rank].Wait() // its exit code is compared
 		text := printed[rank].Bytes()
 		code := strconv.Itoa(others[rank].ProcessState.ExitCode())
 		named := bytes.Contains(text, []byte("mojo-patch: rank "+strconv.Itoa(rank)+" of "+args[0]+": "))
-		if code != args[1] || args[1] == "0" && len(text) > 0 || args[1] != "0" && !named {
-			ts.Fatalf("rank %d of %d has exit code %s, want %s, and printed:\n%s", rank, n, code, args[1], text)
+		if code != rest || rest == "0" && len(text) > 0 || rest != "0" && !named {
+			ts.Fatalf("rank %d of %d has exit code %s, want %s, and printed:\n%s", rank, n, code, rest, text)
 		}
 	}
 }

@@ -87,6 +87,7 @@ func endJob(code int) {
 // then they notice that this process has ended.
 func (a *App) ofRank(e error) error {
 	if e != nil && e.Error() != "" {
+		ort.LeaveCollectives()
 		return fmt.Errorf("rank %d of %d: %w", a.Rank, a.Ranks, e)
 	}
 	ort.EndCollectives()

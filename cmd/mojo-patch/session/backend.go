@@ -35,6 +35,7 @@ type Backend struct {
 	Fallback, demand bool
 	noted            bool            // that the environment's onnxruntime is too old
 	place            *launch.Process // nil if no model is a rank's
+	ranked           bool            // this process is one of several ranks, and a model is a folder or missing
 }
 
 // The values of --kernels.
@@ -107,6 +108,7 @@ func (b *Backend) Check(c *cobra.Command) error {
 			}
 		}
 	}
+	b.begin()
 	return nil
 }
 

@@ -10,7 +10,9 @@ import (
 	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/launch"
+	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/rewrite/shard"
 	"github.com/spf13/cobra"
 )
@@ -24,11 +26,15 @@ this command once for each rank. Every process opens the model of its rank, and 
 func (b *Backend) Ranks(a *cli.App, c *cobra.Command, args []string) ([]string, error) {
 	args = slices.Clone(args)
 	for i, folder := range args {
+		if info, err := os.Stat(folder); folder != "" && (err != nil || info.IsDir()) {
+			b.launched(a)
+		}
 		if !shard.IsFolder(folder) {
 			continue
 		}
 		p, err := shard.ReadPlan(folder)
 		if err != nil {
+			b.begin()
 			return nil, err
 		}
 		if p.Form == shard.TensorRT {
@@ -41,6 +47,25 @@ func (b *Backend) Ranks(a *cli.App, c *cobra.Command, args []string) ([]string, 
 		args[i] = filepath.Join(folder, shard.RankFile(int64(a.Rank)))
 	}
 	return args, nil
+}
+
+// launched notes that the command runs a folder, which may be missing, as one of several ranks.
+func (b *Backend) launched(a *cli.App) {
+	if place, err := launch.Find(os.LookupEnv); err == nil && place.Ranks > 1 {
+		b.ranked, a.Rank, a.Ranks = true, place.Rank, place.Ranks
+	}
+}
+
+// begin begins to connect a rank to the others, which then notice it if this one fails.
+func (b *Backend) begin() {
+	device, ok := KernelDevices[b.Provider]
+	if !ok {
+		device = fused.CPU
+	}
+	path, err := device.FindLibrary(b.KernelsLib)
+	if b.ranked && err == nil { // otherwise opening the model reports the error
+		ort.BeginCollectives(path)
+	}
 }
 
 // join makes this process one of the ranks of a folder.

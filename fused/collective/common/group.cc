@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <atomic>
 #include <new>
+#include <thread>
 
 namespace mojo {
 namespace {
@@ -12,10 +14,17 @@ namespace {
 // Seconds until which all ranks must have begun.
 constexpr double kJoinTimeout = 600;
 
+// Seconds that a process which ends waits for the others: until they know it, and until they end, too.
+constexpr double kLeaveTimeout = 5;
+
 // Group is the ranks of the process. Its memory is never freed: a failed transport may still write there.
 struct Group {
-  std::mutex mutex;
-  std::unique_ptr<Transport> transport;
+  std::mutex mutex;  // of a turn
+  std::atomic<bool> begun{false}, joined{false};
+  Launch launch;
+  Clock::time_point begin;
+  std::unique_ptr<Transport> transport;  // once joined is set. Null: refusal says why
+  Failure refusal;
   Failure failure;  // of an earlier exchange: its text is not empty
   uint64_t sequence = 0;
   std::vector<uint64_t> plans;  // of which an exchange succeeded
@@ -36,41 +45,92 @@ uint64_t Hash(const char* text, uint64_t hash = 14695981039346656037u) {
   return hash;
 }
 
-bool Open(Group* group) {
-  Launch launch;
-  if (!ReadLaunch(&launch, &group->failure.text)) return false;
+double JoinTimeout() { return Seconds(kJoinVariable, kJoinTimeout); }
+
+// Open connects this rank to the others.
+void Open(Group* group) {
   const bool sockets = getenv("MASTER_ADDR") != nullptr && getenv("MASTER_PORT") != nullptr;
-  if (launch.mpi) {
-    group->transport = OpenMPI(launch, &group->failure);
-    if (group->transport == nullptr && !sockets) return false;
+  if (group->launch.mpi) {
+    group->transport = OpenMPI(group->launch, &group->refusal);
+    if (group->transport != nullptr || !sockets) return;
   }
-  if (group->transport == nullptr) {
-    group->failure = {};
-    const double patience = Seconds("MOJO_COLLECTIVE_JOIN_TIMEOUT", kJoinTimeout);
-    group->transport = OpenSockets(launch, Duration(patience), &group->failure);
+  group->transport = OpenSockets(group->launch, Duration(JoinTimeout()), &group->refusal);
+}
+
+// Join is the thread that connects this rank to the others, and beats while the model is loaded.
+void Join() {
+  Group& group = TheGroup();
+  try {
+    Open(&group);
+  } catch (...) {
+    Fail(&group.refusal, -1, Failure::kOther, "out of memory");
   }
-  return group->transport != nullptr;
+  group.joined = true;
+  while (group.transport != nullptr && group.transport->Beat()) std::this_thread::sleep_for(kBeatTime);
+}
+
+// Joined waits until the ranks are connected, and reports whether the wait has ended in time.
+bool Joined(const Group& group, Clock::time_point until) {
+  while (!group.joined) {
+    if (Clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
 }
 
 void Finalize() {
   Group& group = TheGroup();
+  if (!group.begun || !Joined(group, Clock::now() + Duration(kLeaveTimeout))) return;
   const std::lock_guard<std::mutex> lock(group.mutex);
-  if (group.transport != nullptr && group.failure.text.empty()) {
-    group.transport->Finalize();
-    group.failure.text = "the exchanges of this process are finalized";
-  }
+  if (group.transport == nullptr || !group.failure.text.empty()) return;
+  // No rank ends before the others have what it sent, and have given back its memory. MPI ends ranks that still work if
+  // another one ends without MPI_Finalize.
+  Header bye;
+  bye.kind = Header::kBye;
+  bye.rank = static_cast<uint32_t>(group.launch.rank);
+  bye.ranks = static_cast<uint32_t>(group.launch.ranks);
+  const std::vector<Part> nothing(bye.ranks, Part{nullptr, 0});
+  const std::vector<Place> nowhere(bye.ranks, Place{nullptr, 0});
+  const double patience = group.launch.mpi && !group.plans.empty() ? JoinTimeout() : kLeaveTimeout;
+  const bool all = group.transport->Exchange(bye, nothing.data(), nowhere.data(), Duration(patience), &group.failure);
+  if (all) group.transport->Finalize();
+  group.failure.text = "the exchanges of this process are finalized";
+}
+
+void Begin(const Launch& launch) {
+  if (launch.ranks < 2) return;
+  static const bool begun = [&launch] {
+    Group& group = TheGroup();
+    group.launch = launch;
+    group.begin = Clock::now();
+    group.begun = true;
+    atexit(Finalize);
+#ifdef _WIN32
+    Join();
+#else
+    std::thread(Join).detach();
+#endif
+    return true;
+  }();
+  (void)begun;
 }
 
 bool Exchanged(Group* group, const Header& header, const Part* send, const Place* receive) {
   if (!group->failure.text.empty()) return false;
+  // The transports have their own limit. MPI_Init has no limit.
+  if (!Joined(*group, group->begin + Duration(JoinTimeout() + kLeaveTimeout))) {
+    return Fail(&group->failure, -1, Failure::kLate,
+                "MPI did not connect the ranks within %.0f s (%s): a rank ended before it opened its model, or hangs",
+                JoinTimeout(), kJoinVariable);
+  }
   if (group->transport == nullptr) {
-    if (!Open(group)) return false;
-    atexit(Finalize);
+    group->failure = group->refusal;
+    return false;
   }
   double seconds = Seconds("MOJO_COLLECTIVE_TIMEOUT", kTimeout);
   bool known = false;
   for (const uint64_t plan : group->plans) known = known || plan == header.plan;
-  if (!known) seconds = Seconds("MOJO_COLLECTIVE_JOIN_TIMEOUT", kJoinTimeout);
+  if (!known) seconds = JoinTimeout();
   if (!group->transport->Exchange(header, send, receive, Duration(seconds), &group->failure)) {
     group->transport->Abort(header, group->failure);
     return false;
@@ -103,6 +163,11 @@ OrtStatus* Member::Init(const KernelInit& init, int64_t of_rank, int64_t of_rank
     size_t size = sizeof(name);
     if (OrtStatus* s = init.api.ort->KernelInfo_GetNodeName(init.info, name, &size)) {
       init.api.ort->ReleaseStatus(s);
+    }
+    Begin(launch);
+    const Group& group = TheGroup();
+    if (group.joined && group.transport == nullptr) {
+      return Errorf(init.api, "mojo.%s of rank %d: %s", init.def.name, rank, group.refusal.text.c_str());
     }
     header.rank = static_cast<uint32_t>(rank);
     header.ranks = static_cast<uint32_t>(ranks);
@@ -157,6 +222,21 @@ char* Turn::Staging(size_t bytes) {
 
 }  // namespace mojo
 
-// MojoCollectivesFinalize ends the connections of this process to other ranks. A program that ends without running the
-// functions of atexit calls it first; without connections it does nothing.
+// MojoCollectivesBegin begins to connect this process to the other ranks, as the first node of a model does. A program
+// calls it before it loads a model: if it then fails, the others know.
+extern "C" MOJO_EXPORT void MojoCollectivesBegin() {
+  mojo::Launch launch;
+  std::string error;
+  if (mojo::ReadLaunch(&launch, &error)) mojo::Begin(launch);
+}
+
+// MojoCollectivesLeave waits a short time until this process is connected: then the others notice its end at once. A
+// program that fails calls it before it ends.
+extern "C" MOJO_EXPORT void MojoCollectivesLeave() {
+  const mojo::Group& group = mojo::TheGroup();
+  if (group.begun) mojo::Joined(group, mojo::Clock::now() + mojo::Duration(mojo::kLeaveTimeout));
+}
+
+// MojoCollectivesFinalize waits until the other ranks end, too, and ends the connections to them. A program that ends
+// without running the functions of atexit calls it first; without connections it does nothing.
 extern "C" MOJO_EXPORT void MojoCollectivesFinalize() { mojo::Finalize(); }

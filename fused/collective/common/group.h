@@ -10,16 +10,13 @@
 
 namespace mojo {
 
-// kTimeout is the seconds without any progress after which a rank counts as dead, unless $MOJO_COLLECTIVE_TIMEOUT says
-// otherwise.
-constexpr double kTimeout = 8;
-
 // Member is what a collective node knows of its ranks.
 struct Member {
   int rank = 0, ranks = 1;
   Header header;  // of its exchanges
 
-  // Init reads the node's name, and checks the node's rank against the launcher's. A node with one rank needs none.
+  // Init reads the node's name, and checks the node's rank against the launcher's. A node with one rank needs none. The
+  // process begins to connect to the other ranks, in a thread.
   OrtStatus* Init(const KernelInit& init, int64_t of_rank, int64_t of_ranks, const Text& plan);
 };
 
@@ -31,7 +28,8 @@ class Turn {
   Turn& operator=(const Turn&) = delete;
 
   // Exchange sends send[r] to each other rank r and receives receive[r] from it. bytes is the size of the tensor, which
-  // must be equal on all ranks. The first exchange of a process waits until all ranks are there.
+  // must be equal on all ranks. The first exchange of a process waits until all ranks are there, and as long as they
+  // load their models.
   OrtStatus* Exchange(const Api& api, const Part* send, const Place* receive, size_t bytes);
 
   // Gather receives bytes from every rank into all, in the order of ranks.

@@ -22,6 +22,7 @@ std::unique_ptr<Transport> OpenMPI(const Launch&, Failure* failure) {
 #include <sched.h>
 #include <unistd.h>
 
+#include <mutex>
 #include <new>
 #include <vector>
 
@@ -56,6 +57,7 @@ class MPI : public Transport {
   bool Open(void* library, const Launch& launch, Failure* failure);
   bool Exchange(const Header& mine, const Part* send, const Place* receive, Clock::duration patience,
                 Failure* failure) override;
+  bool Beat() override;
   void Abort(const Header& mine, const Failure& failure) override;
   void Finalize() override;
 
@@ -84,6 +86,12 @@ class MPI : public Transport {
   Handle world_{}, byte_{}, return_{}, all_{};
   void* ignore_ = nullptr;
   bool began_ = false;
+  int self_ = 0;
+  std::mutex mutex_;              // of the calls after Open
+  bool beats_ = true;             // until the first exchange
+  std::vector<Handle> beating_;   // a request for each rank
+  std::vector<bool> sends_beat_;  // whether it is under way
+  Header beat_;
   std::vector<Header> headers_;  // received; the last one is sent
   std::vector<Request> requests_;
 };
@@ -150,10 +158,14 @@ bool MPI<Handle>::Open(void* library, const Launch& launch, Failure* failure) {
         "to the library of the mpirun that started this process",
         rank, ranks, launch.variable, launch.rank, launch.ranks);
   }
+  self_ = rank;
   set_errhandler_(world_, return_);
   if (dup_(world_, &all_) != 0) return Fail(failure, -1, Failure::kOther, "MPI_Comm_dup failed");
   set_errhandler_(all_, return_);
   headers_.resize(static_cast<size_t>(ranks) + 1);
+  beating_.resize(static_cast<size_t>(ranks));
+  sends_beat_.resize(static_cast<size_t>(ranks));
+  beat_.kind = Header::kBeat;
   return true;
 }
 
@@ -173,7 +185,10 @@ bool MPI<Handle>::Start(bool send, int rank, const void* data, size_t bytes, int
 template <class Handle>
 bool MPI<Handle>::Exchange(const Header& mine, const Part* send, const Place* receive, Clock::duration patience,
                            Failure* failure) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   const int ranks = static_cast<int>(mine.ranks), self = static_cast<int>(mine.rank);
+  Vigil vigil(beats_, patience, static_cast<size_t>(ranks));
+  beats_ = false;
   headers_.back() = mine;
   requests_.clear();
   for (int i = 1; i < ranks; ++i) {
@@ -184,9 +199,7 @@ bool MPI<Handle>::Exchange(const Header& mine, const Part* send, const Place* re
       return false;
     }
   }
-  auto moved = Clock::now();
   while (!requests_.empty()) {
-    bool any = false;
     for (size_t i = 0; i < requests_.size();) {
       Request r = requests_[i];
       int done = 0;
@@ -198,29 +211,47 @@ bool MPI<Handle>::Exchange(const Header& mine, const Part* send, const Place* re
         ++i;
         continue;
       }
-      any = true;
       requests_.erase(requests_.begin() + static_cast<long>(i));
+      Header& header = headers_[static_cast<size_t>(r.rank)];
+      if (r.header && header.magic == Header::kMagic && header.kind == Header::kBeat) {
+        vigil.Heard(r.rank);
+        if (!Start(false, r.rank, &header, sizeof(Header), kHeaderTag, failure)) return false;
+        continue;
+      }
+      vigil.Moved();
       if (!r.header) continue;
-      if (!CheckHeader(mine, headers_[static_cast<size_t>(r.rank)], r.rank, failure)) return false;
+      if (!CheckHeader(mine, header, r.rank, failure)) return false;
       const Place& to = receive[r.rank];
       if (to.bytes > 0 && !Start(false, r.rank, to.data, to.bytes, kBytesTag, failure)) return false;
     }
-    const auto now = Clock::now();
-    if (any) {
-      moved = now;
-    } else if (now - moved > patience) {
-      int late = requests_[0].rank;
-      for (const Request& r : requests_) late = r.header ? r.rank : late;
-      return Fail(failure, late, Failure::kLate,
-                  "rank %d did not answer within %.0f s: it hangs, is stopped, or does not run this model", late,
-                  std::chrono::duration<double>(patience).count());
-    } else if (now - moved < std::chrono::microseconds(200)) {
+    if (requests_.empty()) break;
+    int late = requests_[0].rank;
+    bool begun = true;
+    for (const Request& r : requests_) {
+      if (!r.header) continue;
+      late = r.rank;
+      begun = false;
+    }
+    if (!vigil.Look(late, begun, failure)) return false;
+    if (vigil.Still() < std::chrono::microseconds(200)) {
       sched_yield();
     } else {
       usleep(50);
     }
   }
   return true;
+}
+
+template <class Handle>
+bool MPI<Handle>::Beat() {
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  for (size_t r = 0; lock && beats_ && r < beating_.size(); ++r) {
+    int done = 1;
+    if (sends_beat_[r] && (test_(&beating_[r], &done, ignore_) != 0 || !done)) continue;
+    if (static_cast<int>(r) == self_) continue;
+    sends_beat_[r] = isend_(&beat_, sizeof(Header), byte_, static_cast<int>(r), kHeaderTag, all_, &beating_[r]) == 0;
+  }
+  return !lock || beats_;
 }
 
 // Abort sends the failure instead of the header of the next exchange. The request and its memory stay.

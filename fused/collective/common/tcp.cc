@@ -1,4 +1,5 @@
 // Messages by TCP: a connection between each two ranks.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,7 @@ std::unique_ptr<Transport> OpenSockets(const Launch&, Clock::duration, Failure* 
 #include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 #include <random>
 #include <vector>
 
@@ -36,6 +38,9 @@ using std::chrono::milliseconds;
 // How long a stranger that connects may take to say who it is, and how long the ranks take to connect to each other
 // once rank 0 knows all of them.
 constexpr auto kHelloTime = std::chrono::seconds(5), kMeshTime = std::chrono::seconds(8);
+
+// When rank 0 tells its user which rank it waits for.
+constexpr auto kTellTime = std::chrono::seconds(30);
 
 // How long a rank that gives up waits for the others to read why.
 constexpr auto kDrainTime = milliseconds(500);
@@ -57,6 +62,7 @@ class Sockets : public Transport {
   bool Join(Clock::time_point until, Failure* failure);
   bool Exchange(const Header& mine, const Part* send, const Place* receive, Clock::duration patience,
                 Failure* failure) override;
+  bool Beat() override;
   void Abort(const Header& mine, const Failure& failure) override;
   void Finalize() override {}
 
@@ -67,8 +73,9 @@ class Sockets : public Transport {
   bool Follow(Clock::time_point until, Failure* failure);
   bool Accept(const Socket& listener, int first, uint64_t secret, Clock::time_point until, Failure* failure);
   bool Arrived(Socket socket, const Address& from, const Header& hello, int first, uint64_t secret, Failure* failure);
-  bool Push(Peer* p, const Header& mine, const Part& part, bool* moved);
-  bool Pull(Peer* p, int rank, const Header& mine, const Place& place, bool* moved, Failure* failure);
+  bool Push(Peer* p, const Header& mine, const Part& part, Vigil* vigil);
+  bool PullHeader(Peer* p, bool* heard);
+  bool Pull(Peer* p, int rank, const Header& mine, const Place& place, Vigil* vigil, Failure* failure);
   bool Ended(int rank, Failure* failure) const;
   void Drain();
 
@@ -76,6 +83,8 @@ class Sockets : public Transport {
   std::vector<Peer> peers_;
   std::string host_, port_;
   std::vector<Address> masters_;
+  std::mutex mutex_;   // of what is sent once all ranks are connected
+  bool beats_ = true;  // until the first exchange
 };
 
 // Newcomer is a connection that has not said yet which rank it is.
@@ -218,10 +227,17 @@ bool Sockets::Follow(Clock::time_point until, Failure* failure) {
   getpeername(zero.socket.fd(), zero.address.get(), &size);
   zero.address.size = size;
   std::vector<Address> addresses(peers_.size());
-  Header table;
-  if (!ReceiveAll(zero.socket.fd(), &table, sizeof(table), until)) return Ended(0, failure);
+  Vigil vigil(true, until - Clock::now(), 1);
+  while (zero.received < sizeof(Header)) {
+    bool heard = false;
+    if (!PullHeader(&zero, &heard)) return Ended(0, failure);
+    if (heard) vigil.Heard(0);
+    if (!vigil.Look(0, false, failure)) return false;
+    Wait(zero.socket.fd(), false, Clock::now() + milliseconds(100));
+  }
+  const Header& table = zero.header;
   if (table.magic != Header::kMagic || table.kind != Header::kTable) {
-    table.kind = Header::kAbort;
+    zero.header.kind = Header::kAbort;
     return CheckHeader(Hello(Header::kData, 0), table, 0, failure);
   }
   const auto mesh = Clock::now() + kMeshTime;
@@ -249,6 +265,8 @@ bool Sockets::Follow(Clock::time_point until, Failure* failure) {
 bool Sockets::Accept(const Socket& listener, int first, uint64_t secret, Clock::time_point until, Failure* failure) {
   std::vector<Newcomer> newcomers;
   std::vector<pollfd> polled;
+  const auto begin = Clock::now();
+  auto beat = begin, tell = begin + kTellTime;
   for (;;) {
     polled.assign(1, {listener.fd(), POLLIN, 0});
     int missing = -1;
@@ -261,6 +279,15 @@ bool Sockets::Accept(const Socket& listener, int first, uint64_t secret, Clock::
     if (Clock::now() >= until) {
       return Fail(failure, missing, Failure::kLate,
                   "rank %d did not connect in time: was it started, and does its model load?", missing);
+    }
+    if (rank_ == 0 && Clock::now() >= tell) {
+      fprintf(stderr, "mojo: rank 0 waits for rank %d, which has not connected (for up to %.0f s more: %s)\n", missing,
+              std::chrono::duration<double>(until - Clock::now()).count(), kJoinVariable);
+      tell = until;
+    }
+    if (rank_ == 0 && Clock::now() >= beat) {
+      Beat();
+      beat = Clock::now() + kBeatTime;
     }
     for (const Newcomer& n : newcomers) polled.push_back({n.socket.fd(), POLLIN, 0});
     poll(polled.data(), static_cast<nfds_t>(polled.size()), 100);
@@ -322,7 +349,7 @@ bool Sockets::Ended(int rank, Failure* failure) const {
 }
 
 // Push sends as much of the header and the bytes as the connection takes. It returns false if it has ended.
-bool Sockets::Push(Peer* p, const Header& mine, const Part& part, bool* moved) {
+bool Sockets::Push(Peer* p, const Header& mine, const Part& part, Vigil* vigil) {
   while (p->sent < sizeof(Header) + part.bytes) {
     const bool head = p->sent < sizeof(Header);
     const char* const from =
@@ -330,48 +357,72 @@ bool Sockets::Push(Peer* p, const Header& mine, const Part& part, bool* moved) {
     const long n = SendSome(p->socket.fd(), from, (head ? sizeof(Header) : sizeof(Header) + part.bytes) - p->sent);
     if (n <= 0) return n == 0;
     p->sent += static_cast<size_t>(n);
-    *moved = true;
+    vigil->Moved();
+  }
+  return true;
+}
+
+// PullHeader receives what is there of a header, without the beats before it, which are bytes of 0. It returns false if
+// the connection has ended.
+bool Sockets::PullHeader(Peer* p, bool* heard) {
+  char* const head = reinterpret_cast<char*>(&p->header);
+  while (p->received < sizeof(Header)) {
+    const long n = ReceiveSome(p->socket.fd(), head + p->received, sizeof(Header) - p->received);
+    if (n <= 0) return n == 0;
+    *heard = true;
+    p->received += static_cast<size_t>(n);
+    size_t beats = 0;
+    while (beats < p->received && head[beats] == 0) ++beats;
+    p->received -= beats;
+    memmove(head, head + beats, p->received);
   }
   return true;
 }
 
 // Pull is Push for the bytes of another rank.
-bool Sockets::Pull(Peer* p, int rank, const Header& mine, const Place& place, bool* moved, Failure* failure) {
+bool Sockets::Pull(Peer* p, int rank, const Header& mine, const Place& place, Vigil* vigil, Failure* failure) {
+  if (p->received < sizeof(Header)) {
+    bool heard = false;
+    if (!PullHeader(p, &heard)) return Ended(rank, failure);
+    if (heard) vigil->Heard(rank);
+    if (p->received < sizeof(Header)) return true;
+    vigil->Moved();
+    if (!CheckHeader(mine, p->header, rank, failure)) return false;
+  }
   while (p->received < sizeof(Header) + place.bytes) {
-    const bool head = p->received < sizeof(Header);
-    char* const to =
-        head ? reinterpret_cast<char*>(&p->header) + p->received : place.data + (p->received - sizeof(Header));
-    const long n =
-        ReceiveSome(p->socket.fd(), to, (head ? sizeof(Header) : sizeof(Header) + place.bytes) - p->received);
+    const size_t at = p->received - sizeof(Header);
+    const long n = ReceiveSome(p->socket.fd(), place.data + at, place.bytes - at);
     if (n < 0) return Ended(rank, failure);
     if (n == 0) return true;
     p->received += static_cast<size_t>(n);
-    *moved = true;
-    if (head && p->received == sizeof(Header) && !CheckHeader(mine, p->header, rank, failure)) return false;
+    vigil->Moved();
   }
   return true;
 }
 
 bool Sockets::Exchange(const Header& mine, const Part* send, const Place* receive, Clock::duration patience,
                        Failure* failure) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   for (Peer& p : peers_) p.sent = p.received = 0;
   std::vector<pollfd> polled(peers_.size());
-  for (auto last = Clock::now();;) {
-    bool moved = false;
-    int late = -1, slow = -1;  // a rank whose bytes are missing, and one that does not take this rank's
+  Vigil vigil(beats_, patience, peers_.size());
+  beats_ = false;
+  for (;;) {
+    int absent = -1, late = -1, slow = -1;  // ranks whose header or bytes are missing, or that do not take this rank's
     // All headers go out before the first is read: each rank has to see for itself what another does.
     for (size_t r = 0; r < peers_.size(); ++r) {
-      if (static_cast<int>(r) != rank_) peers_[r].sends = Push(&peers_[r], mine, send[r], &moved);
+      if (static_cast<int>(r) != rank_) peers_[r].sends = Push(&peers_[r], mine, send[r], &vigil);
     }
     for (int i = 1; i < ranks_; ++i) {
       const auto r = static_cast<size_t>((rank_ + i) % ranks_);
       Peer& p = peers_[r];
       // A rank that has ended may have sent its reason: what it sent is read first.
       const bool sends = p.sends;
-      if (!Pull(&p, static_cast<int>(r), mine, receive[r], &moved, failure)) return false;
+      if (!Pull(&p, static_cast<int>(r), mine, receive[r], &vigil, failure)) return false;
       const bool reads = p.received < sizeof(Header) + receive[r].bytes;
       const bool writes = p.sent < sizeof(Header) + send[r].bytes;
       if (!sends && !reads) return Ended(static_cast<int>(r), failure);
+      if (p.received < sizeof(Header)) absent = static_cast<int>(r);
       if (reads) late = static_cast<int>(r);
       if (writes) slow = static_cast<int>(r);
       polled[r] = {reads || writes ? p.socket.fd() : -1,
@@ -379,19 +430,17 @@ bool Sockets::Exchange(const Header& mine, const Part* send, const Place* receiv
     }
     polled[static_cast<size_t>(rank_)] = {-1, 0, 0};
     if (late < 0 && slow < 0) return true;
-    const auto now = Clock::now();
-    if (moved) {
-      last = now;
-      continue;
-    }
-    if (now - last > patience) {
-      late = late < 0 ? slow : late;
-      return Fail(failure, late, Failure::kLate,
-                  "rank %d did not answer within %.0f s: it hangs, is stopped, or does not run this model", late,
-                  std::chrono::duration<double>(patience).count());
-    }
+    if (!vigil.Look(absent >= 0 ? absent : late >= 0 ? late : slow, absent < 0, failure)) return false;
     poll(polled.data(), static_cast<nfds_t>(polled.size()), 100);
   }
+}
+
+bool Sockets::Beat() {
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  for (const Peer& p : peers_) {
+    if (lock && beats_ && p.socket.open()) SendSome(p.socket.fd(), "", 1);
+  }
+  return !lock || beats_;
 }
 
 void Sockets::Abort(const Header& mine, const Failure& failure) {

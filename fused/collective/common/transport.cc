@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <algorithm>
+
 namespace mojo {
 namespace {
 
@@ -30,6 +32,21 @@ bool Fail(Failure* failure, int culprit, Failure::Cause cause, const char* forma
   return false;
 }
 
+bool Vigil::Look(int late, bool begun, Failure* failure) {
+  const auto now = Clock::now();
+  if (now - looked_ > std::chrono::seconds(1)) {  // this process was stopped itself
+    moved_ = now;
+    heard_.assign(heard_.size(), now);
+  }
+  looked_ = now;
+  const bool silent = first_ && !begun && now - heard_[static_cast<size_t>(late)] > silence_;
+  const auto most = begun ? std::min(patience_, silence_) : patience_;
+  if (!silent && now - moved_ <= most) return true;
+  return Fail(failure, late, Failure::kLate,
+              "rank %d did not answer within %.0f s: it hangs, is stopped, or does not run this model", late,
+              std::chrono::duration<double>(silent ? silence_ : most).count());
+}
+
 bool CheckHeader(const Header& mine, const Header& theirs, int rank, Failure* failure) {
   if (theirs.magic != Header::kMagic) {
     return Fail(failure, rank, Failure::kOther,
@@ -49,6 +66,10 @@ bool CheckHeader(const Header& mine, const Header& theirs, int rank, Failure* fa
     const bool differs = theirs.cause >= Failure::kPlan;
     return Fail(failure, culprit, Failure::Cause(theirs.cause), "rank %d %s%s rank %d%s", culprit, Reason(theirs.cause),
                 differs ? " than" : " (as", rank, differs ? "" : " says)");
+  }
+  if (theirs.kind == Header::kBye && mine.kind == Header::kBye) return true;
+  if (theirs.kind == Header::kBye) {
+    return Fail(failure, rank, Failure::kEnded, "rank %d has ended its run: see its own messages", rank);
   }
   if (theirs.kind != Header::kData || theirs.ranks != mine.ranks || theirs.rank != static_cast<uint32_t>(rank)) {
     return Fail(failure, rank, Failure::kOther, "rank %d sends a message of rank %u of %u ranks", rank, theirs.rank,

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "collective/common/launch.h"
 
@@ -32,8 +33,8 @@ bool Fail(Failure* failure, int culprit, Failure::Cause cause, const char* forma
 
 // Header begins every message. All ranks must have one byte order.
 struct Header {
-  enum Kind : uint32_t { kData, kAbort, kHello, kWelcome, kTable };
-  static constexpr uint64_t kMagic = 0x316b6e61726f6a6dULL;  // "mjorank1", which has the version of the protocol
+  enum Kind : uint32_t { kData, kAbort, kHello, kWelcome, kTable, kBeat, kBye };
+  static constexpr uint64_t kMagic = 0x326b6e61726f6a6dULL;  // "mjorank2", which has the version of the protocol
 
   uint64_t magic = kMagic;
   uint32_t kind = kData;
@@ -46,6 +47,36 @@ struct Header {
   char name[64] = "";               // of the node
 };
 static_assert(sizeof(Header) == 128, "without padding");
+
+// kJoinVariable is the variable with the seconds until which all ranks must have connected, and loaded their models.
+constexpr char kJoinVariable[] = "MOJO_COLLECTIVE_JOIN_TIMEOUT";
+
+// kBeatTime is the time between two beats of a rank.
+constexpr auto kBeatTime = std::chrono::milliseconds(500);
+
+// kTimeout is the seconds after which a silent rank counts as dead, unless $MOJO_COLLECTIVE_TIMEOUT says otherwise.
+constexpr double kTimeout = 8;
+
+// Vigil decides when a rank that others wait for counts as dead. In the first exchange, a rank may load its model for
+// patience, but it must beat. Later, or once all ranks have begun the exchange, something must move.
+class Vigil {
+ public:
+  Vigil(bool first, Clock::duration patience, size_t ranks)
+      : first_(first), patience_(patience), looked_(Clock::now()), moved_(looked_), heard_(ranks, looked_) {}
+
+  void Moved() { moved_ = Clock::now(); }
+  void Heard(int rank) { heard_[static_cast<size_t>(rank)] = Clock::now(); }
+  // Still returns how long nothing has moved.
+  Clock::duration Still() const { return looked_ - moved_; }
+  // Look reports whether to wait on. late is a rank that is waited for; begun: all ranks have begun the exchange.
+  bool Look(int late, bool begun, Failure* failure);
+
+ private:
+  const bool first_;
+  const Clock::duration patience_, silence_ = Duration(Seconds("MOJO_COLLECTIVE_TIMEOUT", kTimeout));
+  Clock::time_point looked_, moved_;
+  std::vector<Clock::time_point> heard_;
+};
 
 // CheckHeader reports whether a message is the one that is expected from a rank: of the same exchange as mine.
 bool CheckHeader(const Header& mine, const Header& theirs, int rank, Failure* failure);
@@ -66,9 +97,14 @@ class Transport {
   virtual ~Transport() = default;
 
   // Exchange sends to each other rank r the header and send[r], and receives its header and receive[r]. It returns
-  // false if a header is wrong, a rank has ended, or nothing moves for patience. No later exchange is possible then.
+  // false if a header is wrong, a rank has ended, or nothing moves for patience (see Vigil). No later exchange is
+  // possible then.
   virtual bool Exchange(const Header& mine, const Part* send, const Place* receive, Clock::duration patience,
                         Failure* failure) = 0;
+
+  // Beat tells the other ranks that this one is alive. It returns false once the first exchange has begun: no more
+  // beats are needed. Another thread may call Exchange.
+  virtual bool Beat() = 0;
 
   // Abort tells the other ranks, as far as possible, why this rank gives up.
   virtual void Abort(const Header& mine, const Failure& failure) = 0;

@@ -113,9 +113,8 @@ def main(program, model, golden, *mpis):
             fail(mpi, endless, signal.SIGKILL, "rank 1 has ended")
             fail(mpi, endless, signal.SIGSTOP, "rank 1 did not answer within 8 s")
             fail(mpi, [generate(divided), generate(other)], None, "rank 1 runs a model of another plan")
-            if mpi:  # sockets do not know a rank that has not joined
-                missing = [program, "run", os.path.join(temp, "missing")]
-                fail(mpi, [missing, [program, "run", divided]], None, "no such file")
+            missing = [program, "run", os.path.join(temp, "missing")]
+            fail(mpi, [missing, [program, "run", divided]], None, "no such file")
             print(f"{mpi or 'TCP'}: ranks that are killed or stopped, and another model")
 
 

@@ -2,7 +2,8 @@
 //
 //   mojo_ranks_test            2, 3 and 4 ranks by TCP on this host, then ranks that fail
 //   mpiexec -n N mojo_ranks_test --rank            this process is one rank: its launcher says which
-//   mpiexec -n N mojo_ranks_test --stopped-rank    the same, and rank 1 stops: the others print their errors
+//   mpiexec -n N mojo_ranks_test --stopped-rank I  the same, and rank 1 stops after I exchanges, or if I is -1 before
+//                                                  it connects: the others print their errors
 //
 // Every result must have the bits that the sum in the order of ranks has. Every rank must end, and name the rank that
 // is to blame. The exit status is 1 after a failure.
@@ -25,6 +26,8 @@
 #include "tests/stand_in.h"
 
 extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base);
+extern "C" void MojoCollectivesBegin();
+extern "C" void MojoCollectivesLeave();
 extern "C" void MojoCollectivesFinalize();
 
 namespace mojo_test {
@@ -293,6 +296,27 @@ void TestFailures() {
       Serve(r, 3, "a plan", dims, "rank 1 did not answer");
     });
   }
+  // Nobody stays at a rank that ends or stops while it loads its model.
+  Ranks("a rank that is killed early", 3, 1, [&](int r, int) {
+    MojoCollectivesBegin();
+    if (r == 1) MojoCollectivesLeave(), raise(SIGKILL);
+    Serve(r, 3, "a plan", small, "rank 1 has ended");
+  });
+  Ranks("a rank that is stopped early", 3, 1, [&](int r, int) {
+    MojoCollectivesBegin();
+    if (r == 1) MojoCollectivesLeave(), raise(SIGSTOP);
+    Serve(r, 3, "a plan", small, "rank 1 did not answer");
+  });
+  Ranks("rank 0 is stopped before all are there", 3, 0, [&](int r, int) {
+    if (r == 0) MojoCollectivesBegin(), sleep(1), raise(SIGSTOP);
+    if (r == 1) Serve(r, 3, "a plan", small, "rank 0 did not answer");
+  });
+  Ranks("a rank that has no more to do", 3, -1, [&](int r, int) {
+    for (int i = 0; r == 1 && i < 3; ++i) {
+      Expect({mojo::kAllReduce, mojo::kF32, r, 3}, small, Bytes(mojo::kF32, small, 0, 3));
+    }
+    r == 1 ? MojoCollectivesFinalize() : Serve(r, 3, "a plan", small, "rank 1 has ended its run");
+  });
   Ranks("another plan", 3, -1, [&](int r, int) {
     Serve(r, 3, r == 2 ? "another" : "a plan", small, r == 2 ? "another plan" : "rank 2 runs a model of another plan");
   });
@@ -301,7 +325,8 @@ void TestFailures() {
   });
   Ranks("a rank that is slow to load, and strangers", 3, -1, [&](int r, int port) {
     if (r == 1) Disturb(port);
-    if (r == 2) sleep(3);
+    MojoCollectivesBegin();
+    if (r == 2) sleep(4);
     Expect({mojo::kAllReduce, mojo::kF32, r, 3}, small, Bytes(mojo::kF32, small, 0, 3));
   });
   Ranks("a rank that is not there", 2, -1, [&](int r, int) {
@@ -319,18 +344,20 @@ void TestFailures() {
 }  // namespace
 
 // StopRank1 prints the errors of the other ranks.
-void StopRank1(int rank, int ranks) {
+void StopRank1(int rank, int ranks, int at) {
   const Dims dims{5};
   std::string error;
-  for (int i = 0; error.empty(); ++i) {
-    if (rank == 1 && i == 3) raise(SIGSTOP);
+  if (rank != 1 || at >= 0) MojoCollectivesBegin();
+  if (at == 0) MojoCollectivesLeave();
+  for (int i = 1; error.empty(); ++i) {
+    if (rank == 1 && i > at) raise(SIGSTOP);
     Run({mojo::kAllReduce, mojo::kF32, rank, ranks}, {Bytes(mojo::kF32, dims, rank)}, {dims}, &error);
   }
   printf("%s\n", error.c_str());
   fflush(nullptr);
 }
 
-int Main(bool one, bool stopped) {
+int Main(bool one, const char* stop) {
   api = StandIn();
   const OrtApiBase base{[](uint32_t v) noexcept -> const OrtApi* { return v <= ORT_API_VERSION ? &api : nullptr; },
                         []() noexcept -> const char* {
@@ -349,8 +376,8 @@ int Main(bool one, bool stopped) {
       return 1;
     }
     alarm(100);
-    if (stopped) {
-      StopRank1(launch.rank, launch.ranks);
+    if (stop != nullptr) {
+      StopRank1(launch.rank, launch.ranks, atoi(stop));
       sleep(30);  // a rank that ends would have its launcher end the others
     }
     Succeed(launch.rank, launch.ranks);
@@ -369,6 +396,7 @@ int Main(bool one, bool stopped) {
 }  // namespace mojo_test
 
 int main(int argc, char** argv) {
-  const std::string mode = argc == 2 ? argv[1] : "";
-  return mojo_test::Main(mode == "--rank" || mode == "--stopped-rank", mode == "--stopped-rank");
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const char* const stop = argc == 3 && mode == "--stopped-rank" ? argv[2] : nullptr;
+  return mojo_test::Main(mode == "--rank" || stop != nullptr, stop);
 }

@@ -28,23 +28,26 @@ def environment(**more):
 
 
 def with_mpi(prefix, program):
-    """Runs the program as 2 and 4 ranks, and as 3 of which one stops."""
+    """Runs the program as 2 and 4 ranks, and as 3 of which one stops: later, while it loads its model, and before."""
     library, = glob.glob(os.path.join(prefix, "lib", "libmpi.so.[14]*"))
     env = environment(MOJO_MPI_LIBRARY=library, MOJO_COLLECTIVE_TIMEOUT="2", **ALLOWED)
     mpiexec = os.path.join(prefix, "bin", "mpiexec")
     for ranks in (2, 4):
         subprocess.run([mpiexec, "-n", str(ranks), program, "--rank"], env=env, check=True, timeout=100)
-    job = subprocess.Popen([mpiexec, "-n", "3", program, "--stopped-rank"], env=env, text=True, start_new_session=True,
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    named, begin = [], time.monotonic()
-    while len(named) < 2 and time.monotonic() < begin + 30:
-        line = job.stdout.readline()
-        named += [line] if "rank 1 did not answer within 2 s" in line else []
-        if not line:
-            break
-    os.killpg(job.pid, signal.SIGKILL)
-    job.wait()
-    assert len(named) == 2, f"{prefix}: {named}: the other two ranks do not name the one that stopped"
+    env["MOJO_COLLECTIVE_JOIN_TIMEOUT"] = "5"
+    for at in (3, 0, -1):
+        words = "rank 1 did not answer within 2 s" if at >= 0 else "MPI did not connect the ranks within 5 s"
+        job = subprocess.Popen([mpiexec, "-n", "3", program, "--stopped-rank", str(at)], env=env, text=True,
+                               start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        named, begin = [], time.monotonic()
+        while len(named) < 2 and time.monotonic() < begin + 30:
+            line = job.stdout.readline()
+            named += [line] if words in line else []
+            if not line:
+                break
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        assert len(named) == 2, f"{prefix}, {at}: {named}: the other two ranks do not name the one that stopped"
     print(f"{prefix}: 2 and 4 ranks, and one that stops")
 
 
