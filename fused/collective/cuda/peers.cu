@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <mutex>
 #include <vector>
 
 #include "cuda/common.cuh"
@@ -52,6 +53,37 @@ std::string Reason(cudaError_t error) {
   return cudaGetErrorString(error);
 }
 
+// Name is the name of new memory of the host.
+std::string Name() {
+  static std::atomic<int> made{0};
+  return "/mojo-" + std::to_string(getpid()) + "-" + std::to_string(made++);
+}
+
+// Closed is memory of the device that this rank has closed, and the marks of the ranks that have.
+struct Closed {
+  char* memory;
+  volatile char* marks;
+  int ranks;
+};
+
+// FreeClosed adds memory, unless it is null, and frees all that no rank has open. CUDA must not free it earlier.
+void FreeClosed(const Closed& more) {
+  static std::mutex& mutex = *new std::mutex;
+  static std::vector<Closed>& all = *new std::vector<Closed>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (more.memory != nullptr) all.push_back(more);
+  for (size_t i = 0; i < all.size();) {
+    const Closed c = all[i];
+    if (std::count(c.marks, c.marks + c.ranks, 1) < c.ranks) {
+      ++i;
+      continue;
+    }
+    cudaFree(c.memory);
+    munmap(const_cast<char*>(c.marks), kMostPeers);
+    all.erase(all.begin() + static_cast<long>(i));
+  }
+}
+
 // MakeEmpty writes -0.0 into memory of the device or the host.
 std::string MakeEmpty(char* to, size_t bytes) {
   const std::vector<uint32_t> empty(std::min<size_t>(bytes, size_t{1} << 20) / 4, 0x80000000);
@@ -79,14 +111,25 @@ std::string Peers::Map(int rank, const std::string& name, int flags) {
   return Reason(cudaHostGetDevicePointer(reinterpret_cast<void**>(&view_.of[rank]), memory, 0));
 }
 
+void Peers::MapMarks(const std::string& name, int flags) {
+  const int file = shm_open(name.c_str(), flags | O_RDWR | O_CLOEXEC, 0600);
+  if (file < 0) return;
+  void* memory = MAP_FAILED;
+  if ((flags & O_CREAT) == 0 || posix_fallocate(file, 0, kMostPeers) == 0) {
+    memory = mmap(nullptr, kMostPeers, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  close(file);
+  if (memory != MAP_FAILED) marks_ = static_cast<char*>(memory);
+}
+
 std::string Peers::Share(std::string* name, cudaIpcMemHandle_t* handle) {
   const int rank = view_.rank;
+  *name = Name();
   if (place_ == SharedPlace::kHost) {
-    static std::atomic<int> made{0};
-    *name = "/mojo-" + std::to_string(getpid()) + "-" + std::to_string(made++);
     const std::string reason = Map(rank, *name, O_CREAT | O_EXCL);
     if (!reason.empty()) return reason;
   } else {
+    if (rank == 0) MapMarks(*name, O_CREAT | O_EXCL);
     if (cudaError_t e = cudaMalloc(&view_.of[rank], view_.Bytes())) return Reason(e);
     if (cudaError_t e = cudaIpcGetMemHandle(handle, view_.of[rank])) return Reason(e);
   }
@@ -112,6 +155,7 @@ std::string Peers::Open(int rank, const std::string& name, const cudaIpcMemHandl
 
 std::unique_ptr<Peers> Peers::MakeIn(SharedPlace place, int rank, int ranks, double patience, const GatherBytes& gather,
                                      std::string* error) {
+  FreeClosed({});
   std::unique_ptr<Peers> peers(new Peers(place));
   PeerView& view = peers->view_;
   const size_t megabyte = size_t{1} << 20;
@@ -144,6 +188,7 @@ std::unique_ptr<Peers> Peers::MakeIn(SharedPlace place, int rank, int ranks, dou
       if (!reason.empty()) reason = "rank " + std::to_string(rank) + " to rank " + std::to_string(r) + ": " + reason;
     }
   }
+  if (told && place == SharedPlace::kDevice && rank != 0) peers->MapMarks(TextOf(all[0].name), 0);
   // All ranks use the memory, or none. Everyone has opened it before anyone writes.
   struct Result {
     char reason[280];
@@ -152,7 +197,7 @@ std::unique_ptr<Peers> Peers::MakeIn(SharedPlace place, int rank, int ranks, dou
   Write(reason, mine.reason);
   std::vector<Result> results(ranks);
   told = told && gather(&mine, results.data(), sizeof(mine));
-  if (!name.empty()) shm_unlink(name.c_str());
+  shm_unlink(name.c_str());
   if (!told) {
     *error = "the ranks could not tell each other where their memory is";
     return nullptr;
@@ -186,9 +231,13 @@ Peers::~Peers() {
     if (mapped_[r] != nullptr) {
       cudaHostUnregister(mapped_[r]);
       munmap(mapped_[r], view_.Bytes());
-    } else if (view_.of[r] != nullptr) {
-      r == view_.rank ? cudaFree(view_.of[r]) : cudaIpcCloseMemHandle(view_.of[r]);
+    } else if (view_.of[r] != nullptr && r != view_.rank) {
+      cudaIpcCloseMemHandle(view_.of[r]);
     }
+  }
+  if (marks_ != nullptr) {
+    *static_cast<volatile char*>(marks_ + view_.rank) = 1;
+    FreeClosed({view_.of[view_.rank], marks_, view_.ranks});
   }
   cudaFree(view_.state);
   cudaFreeHost(status_);

@@ -71,6 +71,8 @@ class Peers {
   // MakeIn is Make for one place.
   static std::unique_ptr<Peers> MakeIn(SharedPlace place, int rank, int ranks, double patience,
                                        const GatherBytes& gather, std::string* error);
+  // The other ranks may still have this rank's memory open. It is freed once all of them have closed it, by a later
+  // call of MakeIn or destructor, or else by the end of the process.
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
@@ -87,11 +89,14 @@ class Peers {
   std::string Share(std::string* name, cudaIpcMemHandle_t* handle);
   std::string Open(int rank, const std::string& name, const cudaIpcMemHandle_t& handle);
   std::string Map(int rank, const std::string& name, int flags);
+  // MapMarks maps the page of the host in which each rank notes that it has closed the other ranks' memory.
+  void MapMarks(const std::string& name, int flags);
 
   const SharedPlace place_;
   PeerView view_ = {};
   void* mapped_[kMostPeers] = {};  // memory of the host, as this process sees it
   PeerStatus* status_ = nullptr;   // as the host sees it
+  char* marks_ = nullptr;          // of the ranks; null if the host has no memory to share
 };
 
 }  // namespace mojo

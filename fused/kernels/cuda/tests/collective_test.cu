@@ -311,6 +311,28 @@ int TestLate(const Rank& me, bool alone) {
   return me.Wait() ? result : 1;
 }
 
+// TestClosed closes memory that other ranks still have open: it must be freed, but later.
+int TestClosed(const Rank& me) {
+  size_t bytes = 0, first = 0, free = 0, all = 0;
+  for (int n = 0; n < 9; ++n) {
+    std::string error;
+    auto peers = mojo::Peers::MakeIn(mojo::SharedPlace::kDevice, me.rank, me.ranks, 10, me.Gather(), &error);
+    if (peers == nullptr) return 0;
+    bytes = peers->view().Bytes();
+    if (me.rank == n % me.ranks) peers.reset();
+    if (!me.Wait()) return 1;
+    peers.reset();
+    if (!me.Wait()) return 1;
+    Check(cudaMemGetInfo(&free, &all), "memory");
+    if (n == 0) first = free;
+    if (!me.Wait()) return 1;
+  }
+  if (free + 4 * bytes > first) return 0;
+  printf("FAIL rank %d of %d: %zu bytes of device memory stay after 9 times %zu\n", me.rank, me.ranks, first - free,
+         bytes);
+  return 1;
+}
+
 }  // namespace
 
 int main() {
@@ -330,6 +352,7 @@ int main() {
       const bool few = alone || place == mojo::SharedPlace::kHost;
       failed += RunRanks(ranks, devices, 25, [&](const Rank& me) { return Test(me, place, few, alone); });
     }
+    failed += RunRanks(ranks, devices, 10, TestClosed);
     failed += RunRanks(ranks, devices, 10, [&](const Rank& me) { return TestLate(me, alone); });
   }
   printf("collective_test: %s\n", failed == 0 ? "all passed" : "failed");
