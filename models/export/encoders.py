@@ -115,11 +115,15 @@ def clip():
         vision_config=dict(IMAGE, patch_size=14), text_config=text, projection_dim=8))
 
 
+SOUND = 200  # rows of the encoder of a sound, 1,500 in published models
+
+
 def whisper(kind, **other):
     config = transformers.WhisperConfig(
         vocab_size=VOCABULARY, num_mel_bins=4, d_model=16, encoder_layers=2, decoder_layers=2,
         encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24,
-        max_target_positions=32, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, **other)
+        max_source_positions=SOUND, max_target_positions=32, pad_token_id=0, bos_token_id=1,
+        eos_token_id=2, decoder_start_token_id=1, **other)
     return kind(config)
 
 
@@ -145,7 +149,7 @@ ENCODERS = {
     "whisperencoder": Encoder(
         lambda: whisper(transformers.WhisperForAudioClassification, num_labels=5, classifier_proj_size=8),
         OfSounds,
-        dict(input_features=rows(blocks(4, 3000))),
+        dict(input_features=rows(blocks(4, 2 * SOUND))),
         ["logits"],
         {},
         2,

@@ -59,9 +59,6 @@ func safely(t *testing.T, m *onnx.Model, o streams.Options) *streams.Safe {
 func TestLittleHeadroom(t *testing.T) {
 	scaled := 0
 	bundled(t, func(t *testing.T, m *onnx.Model) {
-		if strings.Contains(m.Path, "whisperencoder") {
-			t.Skip("it takes a minute, since its length is fixed; TestBridges has such a stream")
-		}
 		s := safely(t, m, streams.Options{Headroom: 1 << 14})
 		if len(s.Report.Scaled) > 0 {
 			scaled++
