@@ -23,11 +23,11 @@ type block struct {
 	// taken are whole values of which a reader takes a part.
 	taken map[onnx.Use]Layout
 	// divided are inputs with shapes or lengths, whose elements at some places are divided on a rank.
-	divided map[onnx.Use]map[int]int64
+	divided map[onnx.Use]map[int]Layout
 	// attrs are attributes with other values on a rank.
 	attrs map[*onnx.Node][]*onnx.Attribute
 	// shapes are Shape nodes of held values, whose results are multiplied to be those of the whole.
-	shapes map[*onnx.Node][]int64
+	shapes map[*onnx.Node]dimension
 	// sums are the values that the ranks compute partial sums of.
 	sums map[*onnx.Value]bool
 	// gathered are held values that nodes outside the block read whole, by reader.
@@ -41,11 +41,17 @@ type block struct {
 	queue   []onnx.Use          // readers of held values
 }
 
+// dimension is the place of a divided axis in a shape of so many axes.
+type dimension struct {
+	at, count int
+	layout    Layout
+}
+
 func newBlock(ranks int64, facts *infer.Facts) *block {
 	return &block{ranks: ranks, facts: facts,
 		held: map[*onnx.Value]Layout{}, weights: map[onnx.Use]Layout{}, once: map[onnx.Use]bool{},
-		taken: map[onnx.Use]Layout{}, divided: map[onnx.Use]map[int]int64{}, attrs: map[*onnx.Node][]*onnx.Attribute{},
-		shapes: map[*onnx.Node][]int64{}, sums: map[*onnx.Value]bool{}, gathered: map[onnx.Use]bool{},
+		taken: map[onnx.Use]Layout{}, divided: map[onnx.Use]map[int]Layout{}, attrs: map[*onnx.Node][]*onnx.Attribute{},
+		shapes: map[*onnx.Node]dimension{}, sums: map[*onnx.Value]bool{}, gathered: map[onnx.Use]bool{},
 		rows: map[*onnx.Node]bool{}, experts: map[*onnx.Node]bool{}, nodes: map[*onnx.Node]bool{}}
 }
 
@@ -226,8 +232,8 @@ func (b *block) only(n *onnx.Node, i int) error {
 	return nil
 }
 
-// divide divides element at of an integer input, such as a shape, by the number of parts. A size that follows from
-// others (-1 or 0) stays.
+// divide makes element at of an integer input, such as a shape, the rank's part of it. A size that follows from others
+// (-1 or 0) stays.
 func (b *block) divide(n *onnx.Node, i, at int, l Layout) error {
 	v := n.Input(i)
 	if v == nil {
@@ -240,12 +246,15 @@ func (b *block) divide(n *onnx.Node, i, at int, l Layout) error {
 	if known.I[at] <= 0 {
 		return nil
 	}
+	if l.Units > 0 && known.I[at]%l.Units != 0 {
+		return fmt.Errorf("%d of %q is not a multiple of %d", known.I[at], v.Name, l.Units)
+	}
 	u := onnx.Use{Node: n, Index: i}
 	places := maps.Clone(b.divided[u]) // a block to go back to may have the same map
 	if places == nil {
-		places = map[int]int64{}
+		places = map[int]Layout{}
 	}
-	places[at] = l.parts(b.ranks)
+	places[at] = l
 	b.divided[u] = places
 	return nil
 }

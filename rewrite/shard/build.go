@@ -78,15 +78,15 @@ func (w *builder) block(b *block) error {
 		w.SetAttr(mine, b.attrs[n]...)
 		switch {
 		case b.rows[n]:
-			w.lookup(n, mine)
+			w.lookup(n, mine, b.weights[onnx.Use{Node: n, Index: 0}])
 		case b.experts[n]:
 			w.localExperts(n, mine)
 		}
-		if factors := b.shapes[n]; factors != nil {
+		if d, ok := b.shapes[n]; ok {
 			v := mine.Outputs[0]
 			local := w.local(v, v.Name+"_local")
 			w.TakeOutput(mine, 0, local)
-			w.add("Mul", v, local, w.ints(v.Name+"_ranks", factors))
+			w.scale("Mul", "Div", v, local, v.Name, d.count, map[int]Layout{d.at: d.layout})
 		}
 		for _, v := range n.Outputs {
 			if v != nil {
@@ -113,7 +113,7 @@ const configuration = "ranks"
 func (w *builder) declare(b *block, n, mine *onnx.Node) {
 	var shards []onnx.Shard
 	add := func(v *onnx.Value, l Layout, divided bool) {
-		if divided && v != nil && l.Runs == nil {
+		if divided && v != nil && l.Runs == nil && l.Units == 0 {
 			shards = append(shards, onnx.Shard{Value: v.Name, Axis: l.Axis, Parts: l.parts(w.ranks),
 				Copies: max(l.Copies, 1)})
 		}
@@ -206,15 +206,15 @@ func (w *builder) takePart(b *block, n, mine *onnx.Node, i int, l Layout) {
 }
 
 // divide divides elements of a shape.
-func (w *builder) divide(b *block, mine *onnx.Node, v *onnx.Value, i int, places map[int]int64) error {
+func (w *builder) divide(b *block, mine *onnx.Node, v *onnx.Value, i int, places map[int]Layout) error {
 	if t := v.Constant(); t != nil && t.DataType == onnx.Int64 {
 		known, ok := b.facts.Constant(v)
 		if !ok {
 			return fmt.Errorf("the numbers %q are not known", v.Name)
 		}
 		numbers := slices.Clone(known.I)
-		for at, by := range places {
-			numbers[at] /= by
+		for at, l := range places {
+			numbers[at] = l.size(numbers[at], w.rank, w.ranks)
 		}
 		w.replace(mine, i, w.AddInitializer(w.model.Graph, shaped(v.Name+"_part", t.Dims, numbers)))
 		return nil
@@ -223,14 +223,25 @@ func (w *builder) divide(b *block, mine *onnx.Node, v *onnx.Value, i int, places
 	if !ok {
 		return fmt.Errorf("the numbers %q are not known", v.Name)
 	}
-	by := make([]int64, len(known.I))
-	for k := range by {
-		by[k] = max(places[k], 1)
-	}
 	out := w.model.Graph.NewValue(v.Name + "_part")
-	w.add("Div", out, mine.Inputs[i], w.ints(v.Name+"_ranks", by))
+	w.scale("Div", "Mul", out, mine.Inputs[i], v.Name, len(known.I), places)
 	w.SetInput(mine, i, out)
 	return nil
+}
+
+// scale computes integers, of which some are sizes of parts, from the numbers of the whole (Div), or the other way
+// round (Mul): by the number of parts, or of all units and of the rank's.
+func (w *builder) scale(op, inverse string, out, in *onnx.Value, name string, n int, places map[int]Layout) {
+	units, counts, uneven := slices.Repeat([]int64{1}, n), slices.Repeat([]int64{1}, n), false
+	for at, l := range places {
+		_, counts[at], units[at] = l.share(w.rank, w.ranks)
+		uneven = uneven || l.Units > 0
+	}
+	if uneven {
+		in = w.op(op, out.Name+"_units", in, w.ints(out.Name+"_count", units))
+		op, units = inverse, counts
+	}
+	w.add(op, out, in, w.ints(name+"_ranks", units))
 }
 
 func shaped(name string, dims, numbers []int64) *onnx.Tensor {
@@ -252,14 +263,16 @@ func (w *builder) output(b *block, v *onnx.Value) {
 	local := w.local(value, v.Name+"_part")
 	w.TakeOutput(value.Producer, value.Output, local)
 	r, _ := b.rank(v) // known if the axis is
+	whole, part := value, local
 	if held {
 		w.narrow(b, v, local, l)
+		whole, part = w.equalParts(b, v, value, local, l)
 	}
 	switch {
 	case w.form == TensorRT:
-		w.collective(value, local, held, l.Axis, r)
+		w.collective(whole, part, held, l.Axis, r)
 	case held:
-		w.join(value, local, fused.AllGather{Rank: w.rank, Ranks: w.ranks, Plan: w.digest, Axis: int64(l.Axis - r)})
+		w.join(whole, part, fused.AllGather{Rank: w.rank, Ranks: w.ranks, Plan: w.digest, Axis: int64(l.Axis - r)})
 	case !w.reduceInNorm(v, value, local):
 		w.join(value, local, fused.AllReduce{Rank: w.rank, Ranks: w.ranks, Plan: w.digest})
 	}
@@ -271,6 +284,32 @@ func (w *builder) output(b *block, v *onnx.Value) {
 			w.SetInput(w.node(u.Node), u.Index, local)
 		}
 	}
+}
+
+// equalParts makes parts of a value equally large, because AllGather needs that: the part is local with elements that
+// are gathered as whole, and then cut off.
+func (w *builder) equalParts(b *block, v, value, local *onnx.Value, l Layout) (whole, part *onnx.Value) {
+	if l.Units == 0 {
+		return value, local
+	}
+	all, _ := b.size(v, l.Axis)
+	size := l.largest(all, w.ranks)
+	axis := w.ints(local.Name+"_axis", []int64{int64(l.Axis)})
+	cut := func(name string, x *onnx.Value, start, end int64) *onnx.Value {
+		return w.op("Slice", name, x, w.ints(name+"_start", []int64{start}), w.ints(name+"_end", []int64{end}), axis)
+	}
+	concat := func(out *onnx.Value, parts ...*onnx.Value) {
+		w.SetAttr(w.add("Concat", out, parts...), onnx.IntAttr("axis", int64(l.Axis)))
+	}
+	part, whole = w.model.Graph.NewValue(local.Name+"_padded"), w.model.Graph.NewValue(local.Name+"_padded_all")
+	concat(part, local, cut(local.Name+"_more", local, 0, size-l.size(all, w.rank, w.ranks)))
+	var pieces []*onnx.Value
+	for r := range w.ranks {
+		name := fmt.Sprintf("%s_of_rank%d", local.Name, r)
+		pieces = append(pieces, cut(name, whole, r*size, r*size+l.size(all, r, w.ranks)))
+	}
+	concat(value, pieces...)
+	return whole, part
 }
 
 // join writes a collective operation that makes value from the parts in local.
@@ -325,7 +364,7 @@ func (w *builder) narrow(b *block, v, local *onnx.Value, l Layout) {
 		return
 	}
 	t.Dims = slices.Clone(t.Dims)
-	t.Dims[l.Axis] = onnx.Dim{Value: size / l.parts(w.ranks)}
+	t.Dims[l.Axis] = onnx.Dim{Value: l.size(size, w.rank, w.ranks)}
 	w.SetType(local, t)
 }
 
@@ -348,7 +387,7 @@ func (w *builder) op(op, name string, inputs ...*onnx.Value) *onnx.Value {
 }
 
 // lookup makes a rank look up its rows of a table; other rows are zeros.
-func (w *builder) lookup(n, mine *onnx.Node) {
+func (w *builder) lookup(n, mine *onnx.Node, l Layout) {
 	table := n.Inputs[0].Constant()
 	rows := table.Dims[0]
 	name, ids := n.Outputs[0].Name, mine.Inputs[1]
@@ -356,7 +395,7 @@ func (w *builder) lookup(n, mine *onnx.Node) {
 	typ := w.facts(n.Inputs[1])
 	positive := w.op("Where", name+"_index", w.op("Less", name+"_negative", ids, w.integer(name+"_none", 0, typ)),
 		w.op("Add", name+"_from_end", ids, w.integer(name+"_rows", rows, typ)), ids)
-	local, has := w.numbered(name, positive, rows/w.ranks, typ)
+	local, has := w.numbered(name, positive, l.slices(rows, w.rank, w.ranks)[0], typ)
 	w.SetInput(mine, 1, local)
 	found := w.local(mine.Outputs[0], name+"_found")
 	sum := mine.Outputs[0]
@@ -365,13 +404,12 @@ func (w *builder) lookup(n, mine *onnx.Node) {
 	w.orZero(name, sum, w.op("Unsqueeze", name+"_has", has, axis), found, table.DataType)
 }
 
-// numbered numbers ids from the rank's first one, of which each rank has count, and reports which ids the rank has. The
-// others become 0.
-func (w *builder) numbered(name string, ids *onnx.Value, count int64, t onnx.DataType) (local, has *onnx.Value) {
+// numbered numbers ids from the rank's first one, and reports which ids the rank has. The others become 0.
+func (w *builder) numbered(name string, ids *onnx.Value, s slice, t onnx.DataType) (local, has *onnx.Value) {
 	zero := w.integer(name+"_zero", 0, t)
-	local = w.op("Sub", name+"_local", ids, w.integer(name+"_first", w.rank*count, t))
+	local = w.op("Sub", name+"_local", ids, w.integer(name+"_first", s.start, t))
 	has = w.op("And", name+"_mine", w.op("GreaterOrEqual", name+"_after", local, zero),
-		w.op("Less", name+"_before", local, w.integer(name+"_count", count, t)))
+		w.op("Less", name+"_before", local, w.integer(name+"_count", s.size, t)))
 	return w.op("Where", name+"_ids", has, local, zero), has
 }
 
@@ -413,7 +451,7 @@ func (w *builder) cast(out, v *onnx.Value, t onnx.DataType) *onnx.Value {
 // localExperts numbers the experts of a rank from 0. Experts of other ranks get a weight of 0.
 func (w *builder) localExperts(n, mine *onnx.Node) {
 	name, count := n.Outputs[0].Name, n.Inputs[fused.MoEGateUp].Constant().Dims[0]/w.ranks
-	local, has := w.numbered(name, mine.Inputs[fused.MoEIDs], count, onnx.Int64)
+	local, has := w.numbered(name, mine.Inputs[fused.MoEIDs], slice{w.rank * count, count}, onnx.Int64)
 	w.SetInput(mine, fused.MoEIDs, local)
 	weights := w.model.Graph.NewValue(name + "_weights")
 	w.orZero(name, weights, has, mine.Inputs[fused.MoEWeights], w.facts(n.Inputs[fused.MoEWeights]))

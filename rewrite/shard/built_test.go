@@ -102,13 +102,37 @@ func built(t *testing.T) map[string]*onnx.Model {
 		second := m.Op("Add", m.Op("Tanh", m.Op("MatMul", x, m.weight(16, 8))), m.weight(8))
 		m.Output(m.Op("Add", m.Op("MatMul", first, m.weight(32, 16)), m.Op("MatMul", second, m.weight(8, 16))))
 	})
+	build("nine heads that share three of keys", func(m *maker, x *onnx.Value) {
+		heads := func(n int64) *onnx.Value {
+			flat := m.Op("MatMul", x, m.weight(16, 4*n))
+			shape := m.Op("Concat", m.Op("Slice", m.Op("Shape", x), []int64{0}, []int64{2}), []int64{n, 4},
+				onnx.IntAttr("axis", 0))
+			return m.Op("Reshape", flat, shape)
+		}
+		keys := m.Input("keys", onnx.Float, "batch", 3, "past", 4)
+		values := m.Input("values", onnx.Float, "batch", 3, "past", 4)
+		y := m.fused(3, fused.Attention{Scale: 0.5, Causal: true, Empty: "zero", HeadOrder: "blocked", QLayout: "bsnh",
+			KLayout: "bsnh", VLayout: "bsnh", YLayout: "bsnh"}, heads(9), heads(3), heads(3), nil, keys, values, nil,
+			nil, m.weight(9))
+		shape := m.Op("Shape", y[0])
+		number := func(at int64) *onnx.Value { return m.Op("Gather", shape, []int64{at}) }
+		flat := m.Op("Concat", number(0), number(1), m.Op("Mul", number(2), number(3)), onnx.IntAttr("axis", 0))
+		m.Output(m.Op("MatMul", m.Op("Reshape", y[0], flat), m.weight(36, 16)))
+		m.Output(y[1])
+		m.Output(y[2])
+	})
+	build("a table and a head of 33 tokens", func(m *maker, x *onnx.Value) {
+		ids := m.Input("tokens", onnx.Int64, "batch", "sequence")
+		m.Output(m.Op("MatMul", m.Op("Add", x, m.Op("Gather", m.weight(33, 16), ids)), m.weight(16, 33)))
+	})
 	return models
 }
 
 // TestBuilt: each model is divided into one block, and nothing large stays whole.
 func TestBuilt(t *testing.T) {
 	want := map[string]int{"experts with biases": 1, "delta layer with one convolution": 1, "latent attention": 1,
-		"two sums, a table and factors of channels": 2}
+		"two sums, a table and factors of channels": 2, "nine heads that share three of keys": 1,
+		"a table and a head of 33 tokens": 2}
 	for name, m := range built(t) {
 		p, err := New(m, Options{Ranks: 2, Experts: Split, Least: 1024})
 		if err != nil {
@@ -123,6 +147,18 @@ func TestBuilt(t *testing.T) {
 				t.Errorf("%s: the block of %s has the operations %v instead of one", name, b.First, b.Collectives)
 			}
 		}
+	}
+}
+
+// TestUnits: the estimate counts the largest part, two of three heads of keys.
+func TestUnits(t *testing.T) {
+	p, err := New(built(t)["nine heads that share three of keys"], Options{Ranks: 2, Experts: Split})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = 4 * (16*(36+12+12) + 36*16 + 9)
+	if saved := p.Blocks[0].Saved; saved != all/3 {
+		t.Errorf("a rank reads %d of %d bytes less, not a third", saved, all)
 	}
 }
 

@@ -78,7 +78,7 @@ func (p *Plan) read(ranks int64) (sum int64) {
 		for _, u := range v.Uses() {
 			n := p.readBy(u)
 			if l, cut := p.cut[u]; cut && !isLookup(u) {
-				n /= p.partsAt(l, ranks)
+				n = p.partAt(l, n, ranks)
 			}
 			most = max(most, n)
 		}
@@ -87,13 +87,16 @@ func (p *Plan) read(ranks int64) (sum int64) {
 	return sum
 }
 
-// partsAt returns the number of different parts for another number of ranks than the plan's. Parts that ranks share
-// cannot be divided more.
-func (p *Plan) partsAt(l Layout, ranks int64) int64 {
+// partAt returns the size of the largest part for another number of ranks than the plan's. Parts that ranks share, and
+// units, cannot be divided more.
+func (p *Plan) partAt(l Layout, size, ranks int64) int64 {
 	if l.Copies > 1 {
-		return min(ranks, l.parts(p.Ranks))
+		return size / min(ranks, l.parts(p.Ranks))
 	}
-	return ranks
+	if l.Units > 0 {
+		ranks = min(ranks, l.Units)
+	}
+	return l.largest(size, ranks)
 }
 
 // estimate computes the costs of the plan and of its blocks.
@@ -105,7 +108,7 @@ func (p *Plan) estimate() {
 		for u, l := range p.blocks[i].weights {
 			if v := u.Node.Inputs[u.Index]; !isLookup(u) && !seen[v] {
 				seen[v] = true
-				b.Saved += p.readBy(u) - p.readBy(u)/l.parts(p.Ranks)
+				b.Saved += p.readBy(u) - l.largest(p.readBy(u), p.Ranks)
 			}
 		}
 		for _, o := range b.Collectives {

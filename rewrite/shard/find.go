@@ -39,23 +39,27 @@ func (f *finder) find() {
 		switch weight := matrixOf(n); {
 		case f.claimed[n]:
 		case isMixture(n):
-			f.try(n, n.Input(fused.MoEGateUp), func(b *block) error { return b.mixture(n, f.options.Experts) })
+			f.try(n, n.Input(fused.MoEGateUp), nil, func(b *block, _ int64) error {
+				return b.mixture(n, f.options.Experts)
+			})
 		case weight != nil:
-			f.try(n, weight, func(b *block) error { return b.before(n) })
+			f.try(n, weight, n.Inputs[data], func(b *block, units int64) error { return b.before(n, units) })
 		}
 	}
 	for _, n := range f.model.Graph.Nodes {
 		if f.claimed[n] {
 			continue
 		}
-		weight, divide := matrixOf(n), func(b *block) error { return b.columns(n) }
+		weight, axis := matrixOf(n), n.OutputValue(0)
+		divide := func(b *block, units int64) error { return b.columns(n, units) }
 		if n.Is("Gather") && n.Inputs[0].Constant() != nil {
-			weight, divide = n.Inputs[0], func(b *block) error { return b.lookup(n) }
+			weight, axis = n.Inputs[0], n.Inputs[0]
+			divide = func(b *block, units int64) error { return b.lookup(n, units) }
 		}
 		switch {
 		case weight == nil:
 		case f.isLarge(n):
-			f.try(n, weight, divide)
+			f.try(n, weight, axis, divide)
 		case f.reasons[weight] == nil:
 			f.reasons[weight] = fmt.Errorf("it has fewer than %d bytes, too few for an operation of all ranks",
 				f.options.Least)
@@ -64,19 +68,12 @@ func (f *finder) find() {
 	f.addFirst()
 }
 
-// try adds the block that divide describes. If that fails, it keeps the error as the reason.
-func (f *finder) try(n *onnx.Node, weight *onnx.Value, divide func(*block) error) {
-	b := newBlock(f.options.Ranks, f.facts)
-	b.claimed, b.order = f.claimed, f.order
-	err := divide(b)
-	if err == nil {
-		err = b.follow()
-	}
-	if err == nil && len(b.weights) == 0 {
-		err = errors.New("no weight would be divided")
-	}
-	if err == nil {
-		err = b.settle()
+// try adds the block that divide describes: with equal parts, or else with the units of a value. If that fails, it
+// keeps the error as the reason.
+func (f *finder) try(n *onnx.Node, weight, of *onnx.Value, divide func(b *block, units int64) error) {
+	b, err := f.divided(0, divide)
+	if units := f.units(of); err != nil && units > f.options.Ranks && units%f.options.Ranks != 0 {
+		b, err = f.divided(units, divide)
 	}
 	if err != nil {
 		f.reasons[weight] = fmt.Errorf("node %q: %w", n.Label(), err)
@@ -87,6 +84,44 @@ func (f *finder) try(n *onnx.Node, weight *onnx.Value, divide func(*block) error
 	}
 	maps.Copy(f.claimed, b.nodes)
 	f.blocks = append(f.blocks, b)
+}
+
+// divided returns the block that divide describes.
+func (f *finder) divided(units int64, divide func(b *block, units int64) error) (*block, error) {
+	b := newBlock(f.options.Ranks, f.facts)
+	b.claimed, b.order = f.claimed, f.order
+	if err := divide(b, units); err != nil {
+		return nil, err
+	}
+	if err := b.follow(); err != nil {
+		return nil, err
+	}
+	if len(b.weights) == 0 {
+		return nil, errors.New("no weight would be divided")
+	}
+	return b, b.settle()
+}
+
+// units returns the number of units into which a value can be divided unevenly: the rows of a table, the heads of
+// attention, by keys if several share one, or the last axis. It is 0 if the value is nil or the number is unknown.
+func (f *finder) units(v *onnx.Value) int64 {
+	if v == nil {
+		return 0
+	}
+	if t := v.Constant(); t != nil {
+		return t.Dims[0]
+	}
+	for p, depth := v.Producer, 0; p != nil && depth < between; depth++ {
+		if attends(p) {
+			return f.headUnits(p)
+		}
+		if matrixOf(p) != nil || len(p.Inputs) == 0 || p.Inputs[0] == nil {
+			break
+		}
+		p = p.Inputs[0].Producer
+	}
+	size, _ := f.facts.Dim(v, -1)
+	return size
 }
 
 // isLarge reports whether a node's constants are worth an additional collective operation.
@@ -103,14 +138,38 @@ func (f *finder) isLarge(n *onnx.Node) bool {
 	return size >= f.options.Least
 }
 
+// between is the number of nodes between attention and the product that reads its heads, at most.
+const between = 6
+
+// headUnits returns the number of heads of keys of attention, or of queries if all share one head of keys.
+func (f *finder) headUnits(n *onnx.Node) int64 {
+	queryAxis, keyAxis := headAxis(n, fused.AttrQLayout), headAxis(n, fused.AttrKLayout)
+	if n.OpType == fused.PagedAttentionName {
+		queryAxis, keyAxis = 1, 1
+	}
+	heads, _ := f.facts.Dim(n.Inputs[0], queryAxis)
+	if n.OpType == fused.LatentAttentionName {
+		return heads
+	}
+	if keys, _ := f.facts.Dim(n.Inputs[1], keyAxis); keys > 1 {
+		return keys
+	}
+	return heads
+}
+
+func attends(n *onnx.Node) bool {
+	return n.Domain == fused.Domain && (n.OpType == fused.AttentionName || n.OpType == fused.PagedAttentionName ||
+		n.OpType == fused.LatentAttentionName)
+}
+
 // before divides the sum of a product, and the nodes that compute its rows.
-func (b *block) before(n *onnx.Node) error {
+func (b *block) before(n *onnx.Node, units int64) error {
 	v := n.Inputs[data]
 	r, err := b.rank(v)
 	if err != nil {
 		return err
 	}
-	if err := b.hold(v, Layout{Axis: r - 1}); err != nil {
+	if err := b.hold(v, Layout{Axis: r - 1, Units: units}); err != nil {
 		return err
 	}
 	b.queue = slices.DeleteFunc(b.queue, func(u onnx.Use) bool { return u.Node == n })
@@ -123,21 +182,21 @@ func (b *block) before(n *onnx.Node) error {
 }
 
 // columns divides the outputs of a product.
-func (b *block) columns(n *onnx.Node) error {
+func (b *block) columns(n *onnx.Node, units int64) error {
 	r, err := b.rank(n.Outputs[0])
 	if err != nil {
 		return err
 	}
-	return b.hold(n.Outputs[0], Layout{Axis: r - 1})
+	return b.hold(n.Outputs[0], Layout{Axis: r - 1, Units: units})
 }
 
 // lookup divides the rows of a table.
-func (b *block) lookup(n *onnx.Node) error {
+func (b *block) lookup(n *onnx.Node, units int64) error {
 	t := n.Inputs[0].Constant()
 	if len(t.Dims) != 2 || axisOf(n, 2, 0) != 0 || !t.DataType.IsFloat() {
 		return errors.New("it does not look up rows of a table")
 	}
-	if err := b.take(n, 0, Layout{}); err != nil {
+	if err := b.take(n, 0, Layout{Units: units}); err != nil {
 		return err
 	}
 	b.nodes[n], b.rows[n] = true, true

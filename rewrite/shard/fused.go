@@ -50,7 +50,7 @@ func gatedNorm(b *block, n *onnx.Node) error {
 	}
 	if l.Axis == r-1 {
 		groups := n.AttrInt(fused.AttrGroups, 1)
-		if l.Runs != nil || groups%l.parts(b.ranks) != 0 {
+		if l.Runs != nil || l.Units > 0 || groups%l.parts(b.ranks) != 0 {
 			return fmt.Errorf("its %d groups of channels cannot be divided", groups)
 		}
 		if err := b.take(n, 2, l.at(0)); err != nil {
@@ -112,7 +112,12 @@ func headAxis(n *onnx.Node, layout string) int {
 // groups returns the layouts of heads of queries, and of the heads of keys that they share; nil for keys that all ranks
 // need.
 func (b *block) groups(heads, keys int64, cyclic bool) (q, k *Layout, err error) {
+	uneven := func(units int64) bool { return units > b.ranks && units%b.ranks != 0 }
 	switch {
+	case keys == 1 && uneven(heads):
+		return &Layout{Units: heads}, nil, nil
+	case !cyclic && uneven(keys) && heads%keys == 0:
+		return &Layout{Units: keys}, &Layout{Units: keys}, nil
 	case heads%b.ranks != 0:
 		return nil, nil, fmt.Errorf("%d heads cannot be divided by %d ranks", heads, b.ranks)
 	case keys == 1 || cyclic && heads/b.ranks%keys == 0:

@@ -7,7 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// A Layout describes which part of a value each rank holds: the axis is divided evenly over the ranks.
+// A Layout describes which part of a value each rank holds: the axis is divided evenly over the ranks, or by units.
 type Layout struct {
 	Axis int `json:"axis"`
 	// Runs are the sizes of pieces of the axis that are divided one by one, such as the queries, keys and values in one
@@ -16,6 +16,9 @@ type Layout struct {
 	// Copies is the number of consecutive ranks that hold the same part, such as a head of keys that they share; 0
 	// stands for 1.
 	Copies int64 `json:"copies,omitempty"`
+	// Units is the number of units of each piece, such as heads of keys, if the ranks hold different numbers of them:
+	// some hold one more than others. 0 stands for equal parts.
+	Units int64 `json:"units,omitempty"`
 }
 
 // parts returns the number of different parts.
@@ -28,7 +31,36 @@ func (l Layout) at(axis int) Layout {
 }
 
 func (l Layout) equal(m Layout) bool {
-	return l.Axis == m.Axis && slices.Equal(l.Runs, m.Runs) && max(l.Copies, 1) == max(m.Copies, 1)
+	return l.Axis == m.Axis && slices.Equal(l.Runs, m.Runs) && max(l.Copies, 1) == max(m.Copies, 1) &&
+		l.Units == m.Units
+}
+
+// single returns the layout for a single piece.
+func (l Layout) single() Layout {
+	l.Runs = nil
+	return l
+}
+
+// share returns the first of the equal units of a piece that a rank holds, their number, and the number of all.
+func (l Layout) share(rank, ranks int64) (first, count, units int64) {
+	part, parts := rank/max(l.Copies, 1), l.parts(ranks)
+	if l.Units == 0 {
+		return part, 1, parts
+	}
+	first = (part*l.Units + parts - 1) / parts
+	return first, ((part+1)*l.Units+parts-1)/parts - first, l.Units
+}
+
+// size returns the size of a rank's part of an axis of this size.
+func (l Layout) size(size, rank, ranks int64) int64 {
+	_, count, units := l.share(rank, ranks)
+	return size / units * count
+}
+
+// largest returns the size of the largest part of a size, which may also be a number of bytes.
+func (l Layout) largest(size, ranks int64) int64 {
+	_, count, units := l.share(0, ranks)
+	return size * count / units
 }
 
 // runs returns the pieces of an axis of this size.
@@ -45,9 +77,16 @@ func (l Layout) fits(size, ranks int64) error {
 	if max(l.Copies, 1)*parts != ranks {
 		return fmt.Errorf("%d ranks cannot hold each part %d times", ranks, l.Copies)
 	}
+	units := parts
+	if l.Units > 0 {
+		units = l.Units
+	}
+	if units < parts {
+		return fmt.Errorf("%d units are too few for %d ranks", units, ranks)
+	}
 	for _, n := range l.runs(size) {
-		if sum += n; n <= 0 || n%parts != 0 {
-			return fmt.Errorf("%d is not a multiple of %d", n, parts)
+		if sum += n; n <= 0 || n%units != 0 {
+			return fmt.Errorf("%d is not a multiple of %d", n, units)
 		}
 	}
 	if sum != size {
@@ -76,10 +115,10 @@ func (l Layout) scaled(times, by int64) (Layout, error) {
 type slice struct{ start, size int64 }
 
 func (l Layout) slices(size, rank, ranks int64) (list []slice) {
-	parts, offset := l.parts(ranks), int64(0)
-	part := rank / max(l.Copies, 1)
+	first, count, units := l.share(rank, ranks)
+	offset := int64(0)
 	for _, n := range l.runs(size) {
-		list = append(list, slice{offset + part*(n/parts), n / parts})
+		list = append(list, slice{offset + n/units*first, n / units * count})
 		offset += n
 	}
 	return list

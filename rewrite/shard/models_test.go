@@ -61,13 +61,16 @@ func TestForms(t *testing.T) {
 	for _, form := range []struct {
 		name, model string
 		request     rewrite.Request
+		ranks       int64
 	}{
-		{"static caches", "llama-kv-dynamo-fp32", rewrite.Request{StaticCache: &staticcache.Options{Length: 64}}},
-		{"pools of blocks", "llama-kv-dynamo-fp32", rewrite.Request{PagedCache: 16}},
-		{"merged products", "llama-kv-dynamo-fp32", rewrite.Request{Merge: rewrite.MergeAll}},
-		{"latents", "deepseek3naive-kv-dynamo-fp32", rewrite.Request{LatentCache: true}},
-		{"bfloat16", "qwen3-dynamo-fp32", rewrite.Request{DType: onnx.BFloat16}},
-		{"states", "../llm/generate/testdata/hybrid-fp32", rewrite.Request{}},
+		{"static caches", "llama-kv-dynamo-fp32", rewrite.Request{StaticCache: &staticcache.Options{Length: 64}}, 2},
+		{"pools of blocks", "llama-kv-dynamo-fp32", rewrite.Request{PagedCache: 16}, 2},
+		{"merged products", "llama-kv-dynamo-fp32", rewrite.Request{Merge: rewrite.MergeAll}, 2},
+		{"latents", "deepseek3naive-kv-dynamo-fp32", rewrite.Request{LatentCache: true}, 2},
+		{"bfloat16", "qwen3-dynamo-fp32", rewrite.Request{DType: onnx.BFloat16}, 2},
+		{"states", "../llm/generate/testdata/hybrid-fp32", rewrite.Request{}, 2},
+		{"unequal parts", "deepseek3naive-kv-dynamo-fp32", rewrite.Request{}, 3},
+		{"unequal latents", "deepseek3naive-kv-dynamo-fp32", rewrite.Request{LatentCache: true}, 3},
 	} {
 		t.Run(form.name, func(t *testing.T) {
 			m, err := onnx.Read("../../models/" + form.model + ".onnx")
@@ -79,7 +82,7 @@ func TestForms(t *testing.T) {
 			if _, err := rewrite.Apply(m, form.request); err != nil {
 				t.Fatal(err)
 			}
-			p, err := shard.New(m, shard.Options{Ranks: 2, Experts: shard.Split, Least: 1024})
+			p, err := shard.New(m, shard.Options{Ranks: form.ranks, Experts: shard.Split, Least: 1024})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -61,7 +61,7 @@ func (b *block) sizes(values []*onnx.Value, axis int) (sizes []int64, err error)
 func pieces(l Layout, sizes []int64, index int) ([]Layout, error) {
 	list, runs := make([]Layout, len(sizes)), l.Runs
 	for i, size := range sizes {
-		list[i] = Layout{Axis: l.Axis, Copies: l.Copies}
+		list[i] = l.single()
 		if i == index {
 			list[i] = l
 		}
@@ -115,7 +115,7 @@ func split(b *block, n *onnx.Node) error {
 	if err != nil {
 		return err
 	}
-	in := Layout{Axis: axis, Copies: l.Copies}
+	in := l.single()
 	for i, p := range parts {
 		in.Runs = append(in.Runs, p.runs(sizes[i])...)
 		if n.Input(1) != nil {
@@ -151,7 +151,7 @@ func sliceRule(b *block, n *onnx.Node) error {
 	}
 	in := l
 	if output {
-		in = Layout{Axis: l.Axis, Copies: l.Copies}
+		in = l.single()
 		if in.Runs, err = b.ends(n.Inputs[0], l.Axis, size); err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func sliceRule(b *block, n *onnx.Node) error {
 	if err != nil {
 		return err
 	}
-	out, offset := Layout{Axis: l.Axis, Copies: l.Copies}, int64(0)
+	out, offset := l.single(), int64(0)
 	for _, run := range in.runs(size) {
 		if offset >= start && offset+run <= end {
 			out.Runs = append(out.Runs, run)

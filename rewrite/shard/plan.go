@@ -307,7 +307,7 @@ func (p *Plan) count(reasons map[*onnx.Value]error) {
 		for _, u := range v.Uses() {
 			if l, ok := p.cut[u]; ok {
 				readers++
-				part = size / l.parts(p.Ranks)
+				part = l.largest(size, p.Ranks)
 			} else if p.once[u] {
 				readers++
 				once = true

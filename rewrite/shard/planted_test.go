@@ -106,12 +106,22 @@ var faults = []fault{
 	{"no reduction", dropped(func(b *block) map[*onnx.Value]bool { return b.sums })},
 	{"no gathering", dropped(func(b *block) map[onnx.Use]bool { return b.gathered })},
 	{"a bias on every rank", dropped(func(b *block) map[onnx.Use]bool { return b.once })},
-	{"shapes of the whole", dropped(func(b *block) map[onnx.Use]map[int]int64 { return b.divided })},
+	{"shapes of the whole", dropped(func(b *block) map[onnx.Use]map[int]Layout { return b.divided })},
 	{"attributes of the whole", dropped(func(b *block) map[*onnx.Node][]*onnx.Attribute { return b.attrs })},
 	{"ids of experts not renumbered", dropped(func(b *block) map[*onnx.Node]bool { return b.experts })},
 	{"ids of tokens not renumbered", dropped(func(b *block) map[*onnx.Node]bool { return b.rows })},
 	{"slices not taken", dropped(func(b *block) map[onnx.Use]Layout { return b.taken })},
 	{"weights whole", dropped(func(b *block) map[onnx.Use]Layout { return b.weights })},
+	{"equal parts of units", other(nil, -1, func(_ *block, _ onnx.Use, l *Layout) bool {
+		spoils := l.Units > 0
+		l.Units = 0
+		return spoils
+	})},
+	{"other units", other(nil, -1, func(b *block, u onnx.Use, l *Layout) bool {
+		spoils := l.Units > 0
+		l.Units = u.Node.Inputs[u.Index].Constant().Dims[l.Axis] / 4
+		return spoils && l.Units > b.ranks
+	})},
 	{"rows instead of columns", other(products, 1, otherAxis)},
 	{"heads in another order", other(products, 1, twoRuns)},
 	{"one part on every rank", other(products, 1, copied)},

@@ -155,6 +155,9 @@ func linear(b *block, n *onnx.Node) error {
 	if l.Axis < r-1 {
 		return errors.New("only some of its rows are on a rank")
 	}
+	if l.Units > 0 {
+		return errors.New("quantized weights are not divided by units")
+	}
 	const codes, bias = fused.LinearCodes, fused.LinearBias // the inputs before the bias are of the matrix
 	rows, columns := n.AttrInt(fused.AttrN, 0), n.AttrInt(fused.AttrK, 0)
 	if output {

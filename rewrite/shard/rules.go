@@ -334,11 +334,6 @@ func shape(b *block, n *onnx.Node) error {
 	if err != nil {
 		return err
 	}
-	factors := make([]int64, r)
-	for i := range factors {
-		factors[i] = 1
-	}
-	factors[l.Axis] = l.parts(b.ranks)
 	start, end := n.AttrInt("start", 0), n.AttrInt("end", int64(r))
 	if start < 0 {
 		start += int64(r)
@@ -346,6 +341,9 @@ func shape(b *block, n *onnx.Node) error {
 	if end < 0 {
 		end += int64(r)
 	}
-	b.shapes[n] = factors[min(max(start, 0), int64(r)):min(max(end, 0), int64(r))]
+	start, end = min(max(start, 0), int64(r)), min(max(end, 0), int64(r))
+	if axis := int64(l.Axis); axis >= start && axis < end {
+		b.shapes[n] = dimension{l.Axis - int(start), int(end - start), l}
+	}
 	return nil
 }

@@ -29,11 +29,11 @@ func patched(t *testing.T, name string) *onnx.Model {
 // TestTensorRT: models for TensorRT have its collective operation, with the attributes that its reference lists, and
 // no fused op. All ranks together compute the outputs of the whole model.
 func TestTensorRT(t *testing.T) {
-	common := " root=-1 nb_rank=2 group_size=0 groups=[]"
-	want := map[string]string{"all_reduce": "reduce_op=sum" + common, "all_gather": "reduce_op=none" + common}
-	for _, name := range []string{"llama-kv-dynamo-fp32", "moe-loop-ts-fp32", "gemma2-ts-fp32"} {
+	for name, ranks := range map[string]int64{"llama-kv-dynamo-fp32": 2, "moe-loop-ts-fp32": 2, "gemma2-ts-fp32": 3} {
+		common := fmt.Sprintf(" root=-1 nb_rank=%d group_size=0 groups=[]", ranks)
+		want := map[string]string{"all_reduce": "reduce_op=sum" + common, "all_gather": "reduce_op=none" + common}
 		m := patched(t, name)
-		p, err := shard.New(m, shard.Options{Ranks: 2, Experts: shard.Split, Least: 1024, Form: shard.TensorRT})
+		p, err := shard.New(m, shard.Options{Ranks: ranks, Experts: shard.Split, Least: 1024, Form: shard.TensorRT})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -208,7 +208,13 @@ func joined(parts []*reference.Tensor, l Layout) (*reference.Tensor, error) {
 		return nil, fmt.Errorf("%s cannot be joined along axis %d", first, l.Axis)
 	}
 	shape := slices.Clone(first.Shape)
-	shape[l.Axis] *= int(l.parts(ranks))
+	shape[l.Axis] = 0
+	for r := int64(0); r < ranks; r += max(l.Copies, 1) {
+		if l.Axis >= len(parts[r].Shape) {
+			return nil, fmt.Errorf("rank 0 has %s, rank %d %s", first, r, parts[r])
+		}
+		shape[l.Axis] += parts[r].Shape[l.Axis]
+	}
 	size := int64(shape[l.Axis])
 	if err := l.fits(size, ranks); err != nil {
 		return nil, err
@@ -217,7 +223,9 @@ func joined(parts []*reference.Tensor, l Layout) (*reference.Tensor, error) {
 	out := make([]float64, outer*shape[l.Axis]*inner)
 	for r := int64(0); r < ranks; r++ {
 		p := parts[r]
-		if !slices.Equal(p.Shape, first.Shape) || p.DataType != first.DataType {
+		expected := slices.Clone(shape)
+		expected[l.Axis] = int(l.size(size, r, ranks))
+		if !slices.Equal(p.Shape, expected) || p.DataType != first.DataType {
 			return nil, fmt.Errorf("rank 0 has %s, rank %d %s", first, r, p)
 		}
 		from := 0
@@ -243,7 +251,7 @@ func partOf(t *reference.Tensor, l Layout, rank, ranks int64) (*reference.Tensor
 	}
 	outer, inner := match.Elements(t.Shape[:l.Axis]), match.Elements(t.Shape[l.Axis+1:])
 	shape := slices.Clone(t.Shape)
-	shape[l.Axis] /= int(l.parts(ranks))
+	shape[l.Axis] = int(l.size(size, rank, ranks))
 	out := make([]float64, 0, outer*shape[l.Axis]*inner)
 	for o := range outer {
 		for _, s := range l.slices(size, rank, ranks) {

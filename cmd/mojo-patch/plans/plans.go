@@ -127,6 +127,9 @@ func weight(w shard.Weight) string {
 	if w.Runs != nil {
 		text += fmt.Sprintf(" in pieces of %v", w.Runs)
 	}
+	if w.Units > 0 {
+		text += fmt.Sprintf(" in %d units", w.Units)
+	}
 	if w.Copies > 1 {
 		text += fmt.Sprintf(", each part on %d ranks", w.Copies)
 	}
