@@ -1,6 +1,6 @@
 # Benchmarks, and tests that take too long or too much room for `make test`.
 .PHONY: bench-kernels bench-attention bench-apply bench-smollm2 bench-cache bench-genai bench-serving weights wide
-.PHONY: spellings reliability freeze
+.PHONY: spellings reliability freeze bench-polygraphy
 
 BENCHES := bench-kernels bench-attention bench-apply
 BENCH_THREADS ?= 1,2
@@ -23,6 +23,15 @@ bench-attention: all $(VENV)/.installed ## time attention over the floor and onn
 
 freeze: all $(FETCHED) ## ZOO=DIR: compare what every mode writes with the record; WRITE=1 records it
 	@$(TEST_ENV) $(GO) run ./bench/freeze $(if $(WRITE),-write) models $(if $(ZOO),"$(abspath $(ZOO))")
+
+POLYGRAPHY_VENV := $(BUILD)/polygraphy-venv
+$(POLYGRAPHY_VENV)/.installed: $(REQUIREMENTS)/polygraphy.txt
+	@test -x $(POLYGRAPHY_VENV)/bin/python || $(PYTHON) -m venv $(POLYGRAPHY_VENV)
+	@$(POLYGRAPHY_VENV)/bin/python -m pip $(PIP_INSTALL) -r $<
+	@touch $@
+
+bench-polygraphy: $(POLYGRAPHY_VENV)/.installed ## shard the bundled models beside Polygraphy, and check both results
+	@$(GO) run ./bench/polygraphy $(POLYGRAPHY_VENV)/bin/polygraphy models/*.onnx
 
 bench-apply: all $(FETCHED) $(VENV)/.installed ## time apply on large graphs
 	$(TEST_ENV) $(GO) run ./bench/apply -tool $(BIN) -python $(PEERS_PYTHON) $(BENCH_MODELS)
