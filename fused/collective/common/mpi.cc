@@ -22,7 +22,6 @@ std::unique_ptr<Transport> OpenMPI(const Launch&, Failure* failure) {
 #include <sched.h>
 #include <unistd.h>
 
-#include <mutex>
 #include <new>
 #include <vector>
 
@@ -87,10 +86,10 @@ class MPI : public Transport {
   void* ignore_ = nullptr;
   bool began_ = false;
   int self_ = 0;
-  std::mutex mutex_;              // of the calls after Open
-  bool beats_ = true;             // until the first exchange
-  std::vector<Handle> beating_;   // a request for each rank
-  std::vector<bool> sends_beat_;  // whether it is under way
+  std::atomic<bool> busy_{false};  // in calls after Open
+  bool beats_ = true;              // until the first exchange
+  std::vector<Handle> beating_;    // a request for each rank
+  std::vector<bool> sends_beat_;   // whether it is under way
   Header beat_;
   std::vector<Header> headers_;  // received; the last one is sent
   std::vector<Request> requests_;
@@ -185,7 +184,7 @@ bool MPI<Handle>::Start(bool send, int rank, const void* data, size_t bytes, int
 template <class Handle>
 bool MPI<Handle>::Exchange(const Header& mine, const Part* send, const Place* receive, Clock::duration patience,
                            Failure* failure) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Busy busy(&busy_, true);
   const int ranks = static_cast<int>(mine.ranks), self = static_cast<int>(mine.rank);
   Vigil vigil(beats_, patience, static_cast<size_t>(ranks));
   beats_ = false;
@@ -244,14 +243,14 @@ bool MPI<Handle>::Exchange(const Header& mine, const Part* send, const Place* re
 
 template <class Handle>
 bool MPI<Handle>::Beat() {
-  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-  for (size_t r = 0; lock && beats_ && r < beating_.size(); ++r) {
+  const Busy busy(&busy_, false);
+  for (size_t r = 0; busy.held() && beats_ && r < beating_.size(); ++r) {
     int done = 1;
     if (sends_beat_[r] && (test_(&beating_[r], &done, ignore_) != 0 || !done)) continue;
     if (static_cast<int>(r) == self_) continue;
     sends_beat_[r] = isend_(&beat_, sizeof(Header), byte_, static_cast<int>(r), kHeaderTag, all_, &beating_[r]) == 0;
   }
-  return !lock || beats_;
+  return !busy.held() || beats_;
 }
 
 // Abort sends the failure instead of the header of the next exchange. The request and its memory stay.

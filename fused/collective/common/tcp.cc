@@ -26,7 +26,6 @@ std::unique_ptr<Transport> OpenSockets(const Launch&, Clock::duration, Failure* 
 #include <unistd.h>
 
 #include <algorithm>
-#include <mutex>
 #include <random>
 #include <vector>
 
@@ -83,8 +82,8 @@ class Sockets : public Transport {
   std::vector<Peer> peers_;
   std::string host_, port_;
   std::vector<Address> masters_;
-  std::mutex mutex_;   // of what is sent once all ranks are connected
-  bool beats_ = true;  // until the first exchange
+  std::atomic<bool> busy_{false};  // sending, once all ranks are connected
+  bool beats_ = true;              // until the first exchange
 };
 
 // Newcomer is a connection that has not said yet which rank it is.
@@ -402,7 +401,7 @@ bool Sockets::Pull(Peer* p, int rank, const Header& mine, const Place& place, Vi
 
 bool Sockets::Exchange(const Header& mine, const Part* send, const Place* receive, Clock::duration patience,
                        Failure* failure) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const Busy busy(&busy_, true);
   for (Peer& p : peers_) p.sent = p.received = 0;
   std::vector<pollfd> polled(peers_.size());
   Vigil vigil(beats_, patience, peers_.size());
@@ -436,11 +435,11 @@ bool Sockets::Exchange(const Header& mine, const Part* send, const Place* receiv
 }
 
 bool Sockets::Beat() {
-  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  const Busy busy(&busy_, false);
   for (const Peer& p : peers_) {
-    if (lock && beats_ && p.socket.open()) SendSome(p.socket.fd(), "", 1);
+    if (busy.held() && beats_ && p.socket.open()) SendSome(p.socket.fd(), "", 1);
   }
-  return !lock || beats_;
+  return !busy.held() || beats_;
 }
 
 void Sockets::Abort(const Header& mine, const Failure& failure) {

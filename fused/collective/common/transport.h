@@ -4,9 +4,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "collective/common/launch.h"
@@ -76,6 +78,23 @@ class Vigil {
   const Clock::duration patience_, silence_ = Duration(Seconds("MOJO_COLLECTIVE_TIMEOUT", kTimeout));
   Clock::time_point looked_, moved_;
   std::vector<Clock::time_point> heard_;
+};
+
+// Busy is a lock of a flag, for short waits: unlike std::mutex, it can be tried with any C library.
+class Busy {
+ public:
+  // Without wait, the lock may fail.
+  Busy(std::atomic<bool>* flag, bool wait) : flag_(flag) {
+    while (!(held_ = !flag->exchange(true)) && wait) std::this_thread::yield();
+  }
+  ~Busy() {
+    if (held_) *flag_ = false;
+  }
+  bool held() const { return held_; }
+
+ private:
+  std::atomic<bool>* const flag_;
+  bool held_ = false;
 };
 
 // CheckHeader reports whether a message is the one that is expected from a rank: of the same exchange as mine.
