@@ -59,6 +59,9 @@ ranks() {
   env RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" "$@" >&2 &
   env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" "$@" && wait $!
 }
+go build -o "$temp/go-sharded" ./docs/examples/go/sharded >"$temp/log" 2>&1 || die "the Go example does not compile" "$temp/log"
+ok "go, two ranks" ranks "$temp/go-sharded" "$temp/sharded" $model.npz
+fails "go, two ranks of which one has no model" ranks sh -c '[ $RANK = 0 ] || set -- "$1" missing "$3"; "$@"' - "$temp/go-sharded" "$temp/sharded" $model.npz
 ok "python, two ranks" ranks env PYTHONPATH="$temp/package" "$MOJO_PYTHON" docs/examples/python/sharded.py "$temp/sharded" $model.npz
 
 # Ray's decoder, which needs no Ray. The module finds the program in the bin folder beside it.

@@ -58,6 +58,7 @@ var rooms = []room{
 	{"rewrite/edit", []string{"fused", "onnx"}},
 	{"golden", []string{"fused", "internal/atomicfile", "internal/blocks", "internal/english", "internal/regular",
 		"onnx", "onnx/roles", "rewrite/edit"}},
+	{"docs/examples", []string{"fused", "golden", "ort"}},
 	{"patterns", []string{"fused", "internal/english", "internal/regular", "onnx", "patterns/reason", "reference",
 		"reference/infer"}},
 	{"rewrite/convert", []string{"fused", "internal/blocks", "onnx", "reference", "reference/infer", "rewrite/edit"}},
