@@ -223,6 +223,26 @@ func TestOneWay(t *testing.T) {
 	}
 }
 
+// TestSmallPackages bounds the files of the packages that find and change blocks.
+func TestSmallPackages(t *testing.T) {
+	const most = 20
+	files := map[string]int{}
+	for file := range importsBelow(t, filepath.Join("..", "..")) {
+		room, _, _ := strings.Cut(file, string(filepath.Separator))
+		if (room == "rewrite" || room == "patterns") && !strings.HasSuffix(file, "_test.go") {
+			files[filepath.Dir(file)]++
+		}
+	}
+	if len(files) < 20 {
+		t.Errorf("%d packages: the files were not found", len(files))
+	}
+	for folder, n := range files {
+		if n > most {
+			t.Errorf("%s has %d files, at most %d: move a part of it to a package", folder, n, most)
+		}
+	}
+}
+
 // importsBelow returns this module's packages that each Go file imports, whatever its build constraints.
 func importsBelow(t *testing.T, root string) map[string][]string {
 	imports := map[string][]string{}
