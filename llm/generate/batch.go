@@ -28,6 +28,8 @@ type batch struct {
 	buffers    Buffers
 	held       map[string]*ort.Value // the buffers by the names of the inputs that they are bound to
 	paged      *pagedBatch           // the blocks of each sequence, nil for a model without pools
+	proposed   []int                 // the number of proposed tokens at the end of each sequence
+	presents   map[string]*ort.Value // the caches after the last run by output, if tokens may be taken back, else nil
 	steps      *steps                // nil until a token is decoded in buffers
 	steady     bool                  // whether decoding steps run in fixed memory
 	most       int                   // the most tokens to generate per sequence; 0: no limit
@@ -40,7 +42,7 @@ type batch struct {
 // cache, and after them for a model that is fed whole sequences.
 func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
 	b := &batch{g: g, left: make([]int, len(prompts)), held: map[string]*ort.Value{},
-		steady: g.steady}
+		steady: g.steady, proposed: make([]int, len(prompts))}
 	longest := 0
 	for _, p := range prompts {
 		b.sequences = append(b.sequences, append(make([]int64, 0, len(p)+64), p...))
@@ -282,18 +284,25 @@ func (b *batch) passOn() error {
 	for _, v := range outputs[1:] {
 		if i := b.g.layout.cacheOf(v.Name); i >= 0 && !b.g.layout.caches[i].isBuffer() {
 			err = errors.Join(err, b.binding.InputValue(b.g.layout.caches[i].past.name, v))
+			if b.presents != nil {
+				v, b.presents[v.Name] = b.presents[v.Name], v
+			}
 		}
-		err = errors.Join(err, v.Close())
+		if v != nil {
+			err = errors.Join(err, v.Close())
+		}
 	}
 	return err
 }
 
-// row returns the logits after the last token of a sequence. They are valid until the next run.
+// row returns the logits after the last token of a sequence that is not only proposed. They are valid until the next
+// run.
 func (b *batch) row(i int) ([]float32, error) {
 	if b.paged != nil {
-		return b.paged.ends[i].logits, nil
+		rows := b.paged.ends[i].logits
+		return rows[len(rows)-1-b.proposed[i]], nil
 	}
-	first := b.left[i] + len(b.sequences[i]) - 1 - b.starts[i]
+	first := b.left[i] + len(b.sequences[i]) - b.proposed[i] - 1 - b.starts[i]
 	at, err := rowOf(b.logits.dims, b.rows(), b.fresh, i, first)
 	if err != nil {
 		return nil, err
@@ -320,8 +329,10 @@ func (b *batch) close() error {
 		err = errors.Join(err, b.steps.close())
 	}
 	err = errors.Join(err, b.binding.Close())
-	for _, v := range b.held {
-		err = errors.Join(err, v.Close())
+	for _, list := range []map[string]*ort.Value{b.held, b.presents} {
+		for _, v := range list {
+			err = errors.Join(err, v.Close())
+		}
 	}
 	return err
 }

@@ -117,7 +117,7 @@ type pagedEnd struct {
 	table  paged.Table
 	past   int // tokens in the pools
 	ended  bool
-	logits []float32 // after the last token
+	logits [][]float32 // after the last token, and before it after those that are proposed
 }
 
 func (p *pagedBatch) end(i int) {
@@ -309,15 +309,18 @@ func (b *batch) keepRows(step []pagedPart, cumulative []int64) error {
 		if e.past += part.added; e.past < len(b.sequences[part.sequence]) {
 			continue
 		}
-		at := k
-		if rows != len(step) {
-			at = int(cumulative[k+1]) - 1
+		at, n := k, 1+b.proposed[part.sequence]
+		if tokens := int(cumulative[len(step)]); rows == tokens {
+			at = int(cumulative[k+1]) - n
 		}
-		row, err := b.logits.row(at, &b.scratch)
-		if err != nil {
-			return err
+		e.logits = append(e.logits[:min(n, len(e.logits))], make([][]float32, max(0, n-len(e.logits)))...)
+		for j := range e.logits {
+			row, err := b.logits.row(at+j, &b.scratch)
+			if err != nil {
+				return err
+			}
+			e.logits[j] = append(e.logits[j][:0], row...)
 		}
-		e.logits = append(e.logits[:0], row...)
 	}
 	return nil
 }

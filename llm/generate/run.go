@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/mojo-patch/mojo-patch/ort"
 )
 
 // Options controls how tokens are chosen and when a sequence ends.
@@ -24,6 +26,9 @@ type Options struct {
 	Margins    bool // set Token.Margin, which costs another pass over the logits
 	// PrefillSize is the most prompt tokens per run: of each sequence, or of all if a model is paged. 0: all, or 512.
 	PrefillSize int
+	// Speculate is the most tokens that a step tries in advance: those that followed the last tokens of the text where
+	// they occurred before. The tokens are the same, except at near ties, and the model needs fewer steps.
+	Speculate int
 }
 
 // Run is one generation from several prompts. It must be used by one goroutine only.
@@ -33,6 +38,7 @@ type Run struct {
 	sequences []*sequence
 	groups    [][]int
 	times     Times
+	tried     Speculation
 	buffers   Buffers
 	started   bool
 }
@@ -43,7 +49,7 @@ func (g *Generator) Start(o Options, prompts ...[]int64) (*Run, error) {
 	if len(prompts) == 0 {
 		return nil, errors.New("no prompt is given")
 	}
-	if o.MaxTokens < 0 || o.MaxContext < 0 || o.PrefillSize < 0 {
+	if o.MaxTokens < 0 || o.MaxContext < 0 || o.PrefillSize < 0 || o.Speculate < 0 {
 		return nil, errors.New("options of a run: numbers of tokens must be 0 or more")
 	}
 	if len(o.StopTexts) > 0 && o.NewStream == nil {
@@ -51,6 +57,11 @@ func (g *Generator) Start(o Options, prompts ...[]int64) (*Run, error) {
 	}
 	if slices.Contains(o.StopTexts, "") {
 		return nil, errors.New("a stop text is empty")
+	}
+	if o.Speculate > 0 {
+		if err := g.layout.speculates(); err != nil {
+			return nil, fmt.Errorf("cannot try tokens in advance: %w", err)
+		}
 	}
 	if limit := int(g.layout.positions); limit > 0 && (o.MaxContext == 0 || limit < o.MaxContext) {
 		r.options.MaxContext = limit
@@ -104,6 +115,9 @@ func (r *Run) Tokens(ctx context.Context) iter.Seq2[Token, error] {
 		}
 		r.started = true
 		groups, err := r.g.group(ctx, r.prompts())
+		if r.options.Speculate > 0 && r.g.layout.paged == nil { // only blocks let sequences differ in their steps
+			groups = alone(slices.Sorted(slices.Values(slices.Concat(groups...))))
+		}
 		for len(groups) > 0 && err == nil {
 			group := groups[0]
 			groups = groups[1:]
@@ -155,6 +169,9 @@ func (r *Run) Groups() [][]int { return r.groups }
 // Times returns the time spent so far.
 func (r *Run) Times() Times { return r.times }
 
+// Speculation returns the counts of proposed tokens so far.
+func (r *Run) Speculation() Speculation { return r.tried }
+
 // Buffers describes the key and value buffers of the last group of prompts, if the model writes them in place.
 func (r *Run) Buffers() Buffers { return r.buffers }
 
@@ -175,6 +192,9 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 	}
 	defer func() { r.buffers, err = b.buffers, errors.Join(err, b.close()) }()
 	b.most, b.context = r.options.MaxTokens, r.options.MaxContext
+	if r.options.Speculate > 0 {
+		b.steady, b.presents = false, map[string]*ort.Value{}
+	}
 	b.greedy = r.options.Choose == nil && !r.options.Margins && r.options.Sampling.likeliest()
 	if err := b.advance(ctx, r.options.PrefillSize); err != nil {
 		return false, err
@@ -189,17 +209,32 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 				b.addEnded(k, s.IDs[len(s.IDs)-1])
 				continue
 			}
-			token, err := r.next(b, k, i)
-			if err != nil {
-				return false, fmt.Errorf("prompt %d: %w", i, err)
+			if len(s.IDs) > 0 {
+				r.tried.Steps++
 			}
-			b.add(k, token.ID)
-			if token.Stop != "" {
-				open--
+			if b.proposed[k] > 0 {
+				s.accepted = 0
 			}
-			if !yield(token, nil) {
-				return false, nil
+			for accepted := true; accepted && s.Stop == ""; {
+				token, err := r.next(b, k, i)
+				if err == nil {
+					accepted, err = b.choose(k, token.ID)
+				}
+				if err != nil {
+					return false, fmt.Errorf("prompt %d: %w", i, err)
+				}
+				if accepted {
+					r.tried.Accepted++
+					s.accepted++
+				}
+				if token.Stop != "" {
+					open--
+				}
+				if !yield(token, nil) {
+					return false, nil
+				}
 			}
+			r.propose(b, k, s)
 		}
 		if open == 0 {
 			return true, nil
@@ -208,6 +243,23 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 			return false, err
 		}
 	}
+}
+
+// propose proposes tokens for the next step of a sequence, which is row k of the batch.
+func (r *Run) propose(b *batch, k int, s *sequence) {
+	n := min(r.options.Speculate, max(leastProposed, 2*s.accepted)) // wrong tokens cost time
+	if limit := r.options.MaxTokens; limit > 0 {
+		n = min(n, limit-len(s.IDs)-1)
+	}
+	if limit := r.options.MaxContext; limit > 0 {
+		n = min(n, limit-len(s.Prompt)-len(s.IDs)-1)
+	}
+	if s.Stop != "" || n < 1 {
+		return
+	}
+	list := lookup(b.sequences[k], n)
+	r.tried.Proposed += len(list)
+	b.propose(k, list)
 }
 
 // next chooses the next token of prompt i, which is row k of the batch.

@@ -40,8 +40,10 @@ type TextStream interface {
 type sequence struct {
 	Sequence
 	sampler *Sampler
-	stream  TextStream
-	cut     cutter
+	// accepted is the number of accepted tokens of the last step that tried any in advance.
+	accepted int
+	stream   TextStream
+	cut      cutter
 }
 
 // text sets the text of the token, and ends the sequence at a stop text.

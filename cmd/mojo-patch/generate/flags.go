@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
@@ -13,6 +14,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/spf13/cobra"
 )
+
+// mostAdvance is the most tokens that a step tries in advance, unless --speculate has a number.
+const mostAdvance = 8
 
 type options struct {
 	backend session.Backend
@@ -23,6 +27,8 @@ type options struct {
 	maxTokens  int
 	maxContext int
 	prefill    int
+	speculate  string
+	advance    int // the tokens of speculate
 	margins    bool
 	graph      bool // record a decode step as a CUDA graph
 	graphGiven bool
@@ -71,6 +77,9 @@ func (f *options) flags(c *cobra.Command) {
 	n.IntVar(&f.prefill, "prefill-chunk", 0,
 		"most prompt tokens per run, of all prompts if the model is paged; 0 runs the whole prompt at once, or 512 "+
 			"tokens if the model is paged")
+	n.StringVar(&f.speculate, "speculate", "",
+		"ngram, ngram=N: try up to 8 or N tokens in one step, those that followed the last 2 or 3 tokens earlier in "+
+			"the text; it generates the same tokens")
 	n.BoolVar(&f.graph, "cuda-graph", false,
 		"record a decode step as a CUDA graph and replay it (default: with --provider cuda, for a model of apply "+
 			"--cache static --past-length)")
@@ -93,7 +102,8 @@ func (f *options) flags(c *cobra.Command) {
 			"presence-penalty seed stop margins: a comparison follows the likeliest tokens",
 		"golden excludes compare prompt prompt-file ids chat max-tokens stop-token ignore-eos: "+
 			"--golden sets the prompts and tokens",
-		"ids excludes prompt prompt-file chat: --ids is the prompt")
+		"ids excludes prompt prompt-file chat: --ids is the prompt",
+		"speculate excludes compare golden cuda-graph: they run a step for each token")
 }
 
 func (f *options) check(c *cobra.Command) error {
@@ -125,6 +135,18 @@ func (f *options) check(c *cobra.Command) error {
 			return fmt.Errorf("--%s %d: must be 0 or more", x.flag, x.v)
 		}
 	}
+	if f.speculate != "" {
+		form, number, given := strings.Cut(f.speculate, "=")
+		f.advance = mostAdvance
+		var err error
+		if given {
+			f.advance, err = strconv.Atoi(number)
+		}
+		if err != nil || form != "ngram" || f.advance < 1 {
+			return fmt.Errorf("--speculate %q: write ngram, or ngram=N with N from 1 on", f.speculate)
+		}
+		f.graph = false
+	}
 	if slices.Contains(f.Stops, "") || slices.Contains(f.StopTokens, "") {
 		return errors.New("--stop and --stop-token must not be empty")
 	}
@@ -151,7 +173,7 @@ func (f *options) checkPrompts() error {
 
 func (f *options) options(t *prompts.Texts) generate.Options {
 	o := generate.Options{Sampling: f.sampling, MaxTokens: f.maxTokens, MaxContext: t.Positions, StopTokens: t.Stop,
-		PrefillSize: f.prefill, Margins: f.margins}
+		PrefillSize: f.prefill, Margins: f.margins, Speculate: f.advance}
 	if f.maxContext > 0 {
 		o.MaxContext = f.maxContext
 	}

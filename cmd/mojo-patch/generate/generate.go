@@ -38,6 +38,11 @@ if padding before them leaves the logits unchanged, which generate tries once; o
 after another. A model of apply --cache paged runs prompts of any lengths together without padding, and
 computes a common start of prompts once.
 
+With --speculate ngram a step also tries the tokens that followed an earlier occurrence of the last
+ones, and keeps them as far as the model chooses them: text that repeats itself takes fewer steps. The
+model must return the logits of each token and have no recurrent states. Prompts then run one after
+another, except with a paged model.
+
 With --compare OTHER the first model generates greedily and the second model computes the same steps.
 generate reports the steps at which its choice differs, with the margins (how far each model's choice
 is above the other's, in logits), the KL divergence and the greatest difference of each step. --follow
@@ -80,7 +85,7 @@ within --near-tie comes from rounding, and is shown as such; any other exits wit
 		"Prompts: prompt-file ids system template",
 		"Sampling: top-k min-p repetition-penalty frequency-penalty presence-penalty seed",
 		"Ends: stop stop-token ignore-eos max-context", "Comparisons: follow golden max-kl near-tie margins",
-		"Runtime: backend cuda-graph prefill-chunk provider-option provider-library provider-device "+
+		"Runtime: backend cuda-graph prefill-chunk speculate provider-option provider-library provider-device "+
 			"provider-only kernels optimize evaluator", cli.PathsHeading)
 	a.JSONFlag(c, "generate", "generate-compare")
 	return c

@@ -132,6 +132,11 @@ func (f *options) report(a *cli.App, g *opened, texts *prompts.Texts, run *gener
 	t := run.Times()
 	a.Say("prefill %s", pace(t.PromptTokens, t.Prefill))
 	a.Say("decode %s", pace(t.DecodedTokens, t.Decode))
+	tried := run.Speculation()
+	if tried.Steps > 0 && f.advance > 0 {
+		a.Say("%.2f tokens per step: %d of %s in advance accepted", float64(t.DecodedTokens)/float64(tried.Steps),
+			tried.Accepted, cli.Counted(tried.Proposed, "token"))
+	}
 	if graph := g.session.RecordsGraphs() && buffers.Steps > 0; graph && buffers.Fed {
 		a.Say("a decode step is a CUDA graph, and the device chooses the token")
 	} else if graph {
@@ -143,7 +148,10 @@ func (f *options) report(a *cli.App, g *opened, texts *prompts.Texts, run *gener
 		DecodedTokens: t.DecodedTokens, Decode: inMilliseconds(t.Decode),
 		DecodeRate: rate(t.DecodedTokens, t.Decode),
 	}
-	result := Result{cli.JSONSchema, g.path, g.what, list, run.Groups(), times, nil}
+	result := Result{cli.JSONSchema, g.path, g.what, list, run.Groups(), times, nil, nil}
+	if f.advance > 0 {
+		result.Speculation = &tried
+	}
 	if buffers.Count > 0 {
 		result.Buffers = &buffers
 	}
@@ -190,6 +198,8 @@ type Result struct {
 	Groups  [][]int           `json:"groups"`
 	Times   generateTimes     `json:"times"`
 	Buffers *generate.Buffers `json:"buffers,omitempty"` // absent if the model has none
+	// absent without --speculate
+	Speculation *generate.Speculation `json:"speculation,omitempty"`
 }
 
 // generateTimes are the times of a generation.

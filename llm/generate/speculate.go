@@ -1,0 +1,123 @@
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/ort"
+)
+
+// Speculation counts proposed tokens: a step computes the logits after each of them at once, and the tokens up to the
+// first one that the model would not have chosen are kept.
+type Speculation struct {
+	Steps    int `json:"steps"`    // of all sequences: each keeps its accepted tokens and one more
+	Proposed int `json:"proposed"` // tokens
+	Accepted int `json:"accepted"`
+}
+
+// leastProposed is the most tokens to propose if none of the last ones was accepted.
+const leastProposed = 2
+
+// longestMatch and shortestMatch are the numbers of last tokens that are looked up in the text before them.
+const longestMatch, shortestMatch = 3, 2
+
+// lookup proposes up to most tokens: those that followed the last tokens of the text at their latest place before.
+func lookup(text []int64, most int) []int64 {
+	for n := longestMatch; n >= shortestMatch; n-- {
+		end := len(text) - n
+		for at := end - 1; at >= 0 && most > 0; at-- {
+			if !slices.Equal(text[at:at+n], text[end:]) {
+				continue
+			}
+			list := slices.Clone(text[at+n:])
+			for len(list) < most { // the text repeats itself from there on
+				list = append(list, list[len(list)-(end-at)])
+			}
+			return list[:most]
+		}
+	}
+	return nil
+}
+
+// speculates returns an error if the model cannot take tokens back, or lacks the logits after each token.
+func (l *layout) speculates() error {
+	last := l.lastAlone()
+	if l.paged != nil {
+		last = len(l.logits.dims) > 0 && l.logits.dims[0] != l.ids.dims[0]
+	}
+	for _, c := range l.caches {
+		if c.isState() {
+			return fmt.Errorf("input %q is a state, which cannot take tokens back", c.past.name)
+		}
+	}
+	switch {
+	case last:
+		return fmt.Errorf("output %q has the logits of the last token only: patch the model without --last-logits",
+			l.logits.name)
+	case l.cached() && l.sequence() > 0:
+		return fmt.Errorf("input %q takes %d tokens per run", l.ids.name, l.sequence())
+	}
+	return nil
+}
+
+// propose appends proposed tokens to a sequence.
+func (b *batch) propose(i int, ids []int64) {
+	b.sequences[i] = append(b.sequences[i], ids...)
+	b.proposed[i] = len(ids)
+}
+
+// choose takes the token that the model chose after the last accepted one. accepted reports whether it was proposed:
+// then the next one can be chosen, too. Otherwise the remaining proposals are taken back.
+func (b *batch) choose(i int, id int64) (accepted bool, err error) {
+	s, n := b.sequences[i], b.proposed[i]
+	if n > 0 && s[len(s)-n] == id {
+		b.proposed[i]--
+		return true, nil
+	}
+	if b.proposed[i] = 0; n > 0 {
+		b.sequences[i] = s[:len(s)-n]
+		err = b.takeBack(i, n)
+	}
+	b.add(i, id)
+	return false, err
+}
+
+// takeBack makes the caches end n tokens earlier. Pools and buffers are overwritten from there on. Only one sequence at
+// a time has another cache.
+func (b *batch) takeBack(i, n int) (err error) {
+	switch {
+	case !b.g.layout.cached():
+		return nil
+	case b.paged != nil:
+		b.paged.ends[i].past -= n
+		return nil
+	case b.filled != nil:
+		b.filled[i] -= n
+	}
+	b.past -= n
+	for k := range b.g.layout.caches {
+		if c := &b.g.layout.caches[k]; !c.isBuffer() {
+			err = errors.Join(err, b.shorten(c, b.presents[c.present]))
+		}
+	}
+	return err
+}
+
+// shorten binds the tokens of a present that remain as the next past.
+func (b *batch) shorten(c *cache, present *ort.Value) error {
+	t, err := present.Tensor()
+	if err != nil {
+		return err
+	}
+	dims, strides := slices.Clone(t.Dims), make([]int64, len(t.Dims))
+	for i, stride := len(dims)-1, int64(1); i >= 0; i-- {
+		strides[i] = stride
+		stride *= dims[i]
+	}
+	dims[c.sequence] = int64(b.past)
+	if t, err = t.View(c.past.name, dims, 0, strides); err != nil {
+		return err
+	}
+	return b.binding.Input(t)
+}
