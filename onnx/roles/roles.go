@@ -120,21 +120,23 @@ func (in *Input) Present() *onnx.Value {
 // pastLengthInput is the input past_length of the fused ops with caches; the cache inputs precede it.
 const pastLengthInput = 6
 
-// pagedOp is the op whose cache inputs are pools; cumulative_sequence_length precedes its past_seqlens, and block_table
-// follows.
-const pagedOp = "PagedAttention"
+// isPaged reports whether the cache inputs of a node are pools. cumulative_sequence_length precedes its past_seqlens,
+// and block_table follows, in onnxruntime's op too.
+func isPaged(n *onnx.Node) bool {
+	return n.OpType == "PagedAttention" && (n.Domain == "mojo" || n.Domain == onnx.Microsoft)
+}
 
 // firstPast returns the first cache input of a node: past_key of mojo.Attention, past of mojo.LatentAttention,
-// key_cache of mojo.PagedAttention; 0 for another node.
+// key_cache of PagedAttention; 0 for another node.
 func firstPast(n *onnx.Node) int {
 	switch {
+	case isPaged(n):
+		return pastLengthInput - 3
 	case n.Domain != "mojo":
 	case n.OpType == "Attention":
 		return pastLengthInput - 2
 	case n.OpType == "LatentAttention":
 		return pastLengthInput - 1
-	case n.OpType == pagedOp:
-		return pastLengthInput - 3
 	}
 	return 0
 }

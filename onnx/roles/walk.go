@@ -21,7 +21,7 @@ type walker struct {
 var passThrough = map[string]bool{"Cast": true, "Identity": true, "Reshape": true, "Squeeze": true, "Unsqueeze": true,
 	"Flatten": true, "Expand": true, "Transpose": true, "Slice": true, "Tile": true}
 
-// pagedRoles are the roles of the inputs of mojo.PagedAttention.
+// pagedRoles are the roles of the inputs of PagedAttention.
 var pagedRoles = map[int]Role{pastLengthInput - 3: Pool, pastLengthInput - 2: Pool, pastLengthInput - 1: Cumulative,
 	pastLengthInput: PastLength, pastLengthInput + 1: BlockTable}
 
@@ -49,7 +49,7 @@ func (w *walker) follow(v *onnx.Value, s *scope) {
 			w.found = Last
 		case n.OpType == "GroupQueryAttention" && u.Index == 6:
 			w.found = Total
-		case n.Domain == "mojo" && n.OpType == pagedOp && pagedRoles[u.Index] != Other:
+		case isPaged(n) && pagedRoles[u.Index] != Other:
 			w.found = pagedRoles[u.Index]
 		case firstPast(n) > 0 && u.Index == pastLengthInput:
 			w.found = PastLength

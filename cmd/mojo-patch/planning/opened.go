@@ -58,7 +58,7 @@ func (o *opener) check(a *cli.App, m *onnx.Model, path string, options ...onnx.R
 		return r, nil
 	}
 	r.Reason = err.Error()
-	if slices.ContainsFunc(m.Graph.Nodes, target.OnlyOnCUDA) && strings.Contains(r.Reason, "find an implementation") {
+	if slices.ContainsFunc(m.Graph.Nodes, target.OnlyOnCUDA) && lacksKernel(r.Reason) {
 		a.Say("not opened in onnxruntime: its CPU provider has no kernel: %s", cli.FirstLine(err))
 		return r, nil
 	}
@@ -74,6 +74,12 @@ func (o *opener) check(a *cli.App, m *onnx.Model, path string, options ...onnx.R
 	}
 	a.Say("not tried: %s\n  onnxruntime does not open %s either", err, path)
 	return r, nil
+}
+
+// lacksKernel reports whether onnxruntime's error is that its CPU provider has no kernel for a valid node. onnxruntime
+// 1.30 first puts casts around float16 nodes, and then refuses the type behind a cast.
+func lacksKernel(text string) bool {
+	return strings.Contains(text, "find an implementation") || strings.Contains(text, "InsertedPrecisionFreeCast")
 }
 
 // largeWeight is the size in bytes from which weights are not read to open a model.
