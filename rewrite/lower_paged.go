@@ -32,13 +32,14 @@ func (p *Plan) lowerPaged() error {
 			Nodes: []string{n.Label()}, Node: n.Label(), Status: Fused}
 		count := p.Report.pattern(n.OpType)
 		count.Found++
-		emits, err := "", provePaged(prover, t, m.IRVersion, s)
+		check, err := provePaged(prover, t, m.IRVersion, s)
+		emits := ""
 		if err == nil {
 			emits, err = t.Write(target.NewCall(n, s))
 		}
 		if err == nil {
 			count.Fused++
-			site.Emits, site.Check = []string{emits}, prover.Checked()
+			site.Emits, site.Check = []string{emits}, check
 			changed++
 		} else {
 			count.Open++
@@ -57,16 +58,18 @@ func (p *Plan) lowerPaged() error {
 	return nil
 }
 
-// provePaged proves that the target's nodes compute the same as the op with a site's attributes, heads and blocks, on
-// sequences of unequal lengths.
-func provePaged(prover *prove.Prover, t *target.Target, ir int64, s fused.Site) error {
+// provePaged proves that the target's nodes compute the same as the op with a site's attributes, blocks and up to two
+// heads of keys, on sequences of unequal lengths.
+func provePaged(prover *prove.Prover, t *target.Target, ir int64, s fused.Site) (*CheckReport, error) {
 	op := fused.Lookup(fused.PagedAttentionName)
+	s.Dims = slices.Clone(s.Dims)
 	// A few tokens of three sequences in up to two blocks each.
 	q, pool := s.Dims[fused.PagedAttentionQ], s.Dims[fused.PagedAttentionKeyCache]
-	if len(q) == 3 && len(pool) == 4 {
-		for i, dims := range [][]int64{fused.PagedAttentionQ: {11, q[1], q[2]}, {11, pool[2], q[2]},
-			{11, pool[2], pool[3]}, {7, pool[1], pool[2], pool[3]}, {7, pool[1], pool[2], pool[3]}, {4}, {3}, {3, 2},
-			{11}} {
+	if len(q) == 3 && len(pool) == 4 && pool[2] > 0 {
+		heads := min(2, pool[2])
+		cache := []int64{7, pool[1], heads, pool[3]}
+		for i, dims := range [][]int64{fused.PagedAttentionQ: {11, q[1] / pool[2] * heads, q[2]}, {11, heads, q[2]},
+			{11, heads, pool[3]}, cache, cache, {4}, {3}, {3, 2}, {11}} {
 			if i < len(s.Dims) && s.Dims[i] != nil {
 				s.Dims[i] = dims
 			}
@@ -98,16 +101,16 @@ func provePaged(prover *prove.Prover, t *target.Target, ir int64, s fused.Site) 
 	}
 	before, _, err := model()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	after, node, err := model()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := t.Write(target.NewCall(node, s)); err != nil {
-		return err
+		return nil, err
 	}
-	return prover.Prove(&prove.Claim{What: op.Name + " of " + t.Name + " instead of the op",
+	c := &prove.Claim{What: op.Name + " of " + t.Name + " instead of the op",
 		Key: onnx.AttributesKey(s.Attributes) + fmt.Sprint(s.Types, s.Dims), Exact: prove.Structural,
 		Before: prove.Model(before), After: prove.Model(after), Trials: func(yield func(prove.Trial, error) bool) {
 			for _, hard := range sites.HardInputsOf(op, s) {
@@ -127,5 +130,7 @@ func provePaged(prover *prove.Prover, t *target.Target, ir int64, s fused.Site) 
 					return
 				}
 			}
-		}})
+		}}
+	// Try keeps the pools of one trial at a time.
+	return prover.Check(c.What, func() string { return c.Key }, c.Try)
 }
