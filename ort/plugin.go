@@ -126,16 +126,10 @@ func (a *api) devices() ([]pluginDevice, error) {
 		var c C.mojo_device
 		C.mojo_device_get(a.c, d, &c)
 		devices[i] = pluginDevice{raw: raw, Device: Device{Provider: raw.EpName(), ProviderVendor: raw.EpVendor(),
-			ProviderMetadata: pairs(a, c.ep_metadata), Type: hardwareTypes[c._type], Vendor: C.GoString(c.vendor),
+			ProviderMetadata: pairs(a, c.ep_metadata), Type: C.GoString(c._type), Vendor: C.GoString(c.vendor),
 			VendorID: uint32(c.vendor_id), DeviceID: uint32(c.device_id), Metadata: pairs(a, c.metadata)}}
 	}
 	return devices, nil
-}
-
-var hardwareTypes = map[C.int]string{
-	C.OrtHardwareDeviceType_CPU: "CPU",
-	C.OrtHardwareDeviceType_GPU: "GPU",
-	C.OrtHardwareDeviceType_NPU: "NPU",
 }
 
 // pairs copies a map of onnxruntime's.

@@ -62,11 +62,11 @@ func info(port *C.mojo_port) Info {
 
 // elementTypes contains the element types whose numbers differ between onnxruntime and ONNX.
 var elementTypes = map[onnx.DataType]C.int{
-	onnx.Uint2:      C.ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT2,
-	onnx.Int2:       C.ONNX_TENSOR_ELEMENT_DATA_TYPE_INT2,
-	onnx.Float8E8M0: C.ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E8M0,
-	onnx.Float6E2M3: C.ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED,
-	onnx.Float6E3M2: C.ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED,
+	onnx.Uint2:      C.mojo_uint2,
+	onnx.Int2:       C.mojo_int2,
+	onnx.Float8E8M0: C.mojo_float8e8m0,
+	onnx.Float6E2M3: C.mojo_undefined,
+	onnx.Float6E3M2: C.mojo_undefined,
 }
 
 func toElementType(t onnx.DataType) C.int {
@@ -78,7 +78,7 @@ func toElementType(t onnx.DataType) C.int {
 
 func fromElementType(c C.int) onnx.DataType {
 	for t, number := range elementTypes {
-		if number == c && c != C.ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED {
+		if number == c && c != C.mojo_undefined {
 			return t
 		}
 	}

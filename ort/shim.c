@@ -6,6 +6,11 @@
 
 #include "shim_try.h"
 
+const int mojo_undefined = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED;
+const int mojo_uint2 = ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT2;
+const int mojo_int2 = ONNX_TENSOR_ELEMENT_DATA_TYPE_INT2;
+const int mojo_float8e8m0 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT8E8M0;
+
 const char *mojo_version(const OrtApiBase *base) { return base->GetVersionString(); }
 
 const OrtApi *mojo_api(const OrtApiBase *base, uint32_t version) { return base->GetApi(version); }

@@ -6,7 +6,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "onnxruntime_c_api.h"
+// Go sees only pointers to onnxruntime's types: cgo reads this file a dozen times, and the header of the API, which has
+// thousands of lines, is read by the C files.
+typedef struct OrtAllocator OrtAllocator;
+typedef struct OrtApi OrtApi;
+typedef struct OrtApiBase OrtApiBase;
+typedef struct OrtEpDevice OrtEpDevice;
+typedef struct OrtIoBinding OrtIoBinding;
+typedef struct OrtKeyValuePairs OrtKeyValuePairs;
+typedef struct OrtMemoryInfo OrtMemoryInfo;
+typedef struct OrtRunOptions OrtRunOptions;
+typedef struct OrtSession OrtSession;
+typedef struct OrtSessionOptions OrtSessionOptions;
+typedef struct OrtValue OrtValue;
+
+// The element types of onnxruntime whose numbers differ from ONNX's.
+extern const int mojo_undefined, mojo_uint2, mojo_int2, mojo_float8e8m0;
 
 // mojo_load opens the library at path (by the linker's rules if path has no slash) and finds its entry point.
 // *file is the loaded file; the caller frees it. mojo_unload closes *handle.
@@ -93,7 +108,7 @@ char *mojo_append_cann(const OrtApi *api, OrtSessionOptions *options, char **key
 
 // mojo_device is a device of an execution provider. onnxruntime owns the memory it points to.
 typedef struct {
-  int type;  // OrtHardwareDeviceType
+  const char *type;  // "CPU", "GPU", "NPU", or empty
   const char *vendor;
   uint32_t vendor_id, device_id;
   const OrtKeyValuePairs *metadata, *ep_metadata;

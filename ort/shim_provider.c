@@ -20,10 +20,19 @@ char *mojo_append_cann(const OrtApi *api, OrtSessionOptions *options, char **key
   return message;
 }
 
+static const char *hardware_type(OrtHardwareDeviceType type) {
+  switch (type) {
+    case OrtHardwareDeviceType_CPU: return "CPU";
+    case OrtHardwareDeviceType_GPU: return "GPU";
+    case OrtHardwareDeviceType_NPU: return "NPU";
+  }
+  return "";
+}
+
 void mojo_device_get(const OrtApi *api, const OrtEpDevice *device, mojo_device *out) {
   const OrtHardwareDevice *hardware = api->EpDevice_Device(device);
   out->ep_metadata = api->EpDevice_EpMetadata(device);
-  out->type = api->HardwareDevice_Type(hardware);
+  out->type = hardware_type(api->HardwareDevice_Type(hardware));
   out->vendor = api->HardwareDevice_Vendor(hardware);
   out->vendor_id = api->HardwareDevice_VendorId(hardware);
   out->device_id = api->HardwareDevice_DeviceId(hardware);
