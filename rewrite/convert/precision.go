@@ -74,8 +74,9 @@ type OutOfRange struct {
 // A model of a half type is first converted to float32, which is exact, even if the type stays: a PyTorch export in
 // bfloat16 becomes one that loads on the CPU.
 //
-// Calls of model-local functions are inlined first. Nodes of the domain mojo are refused, because a model is converted
-// before it is patched. Sequences of tensors are refused too. If Precision returns an error, the model must not be
+// Calls of model-local functions are inlined first. Nodes of the domain mojo compute in the half type if they can, and
+// read quantized weights as stored; they are refused if the model has a half type already, in an opset before 15, or
+// without their definition. Sequences of tensors are refused too. If Precision returns an error, the model must not be
 // used.
 func Precision(m *onnx.Model, to onnx.DataType, providers ...string) (*PrecisionReport, error) {
 	return PrecisionExcept(m, to, nil, providers...)
@@ -107,7 +108,9 @@ func PrecisionExcept(m *onnx.Model, to onnx.DataType, wide map[*onnx.Node]bool, 
 	}
 	r := &PrecisionReport{From: onnx.Float, To: to, Float32: map[string]int{}}
 	if len(m.Functions) > 0 {
-		calls, err := new(edit.Change).InlineFunctions(m, nil)
+		calls, err := new(edit.Change).InlineFunctions(m, func(f *onnx.Function) bool {
+			return f.Domain == fused.Domain
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +125,8 @@ func PrecisionExcept(m *onnx.Model, to onnx.DataType, wide map[*onnx.Node]bool, 
 	if to == onnx.Float {
 		return r, nil
 	}
-	p := &precision{model: m, to: to, providers: providers, report: r, opset: m.Opset(""), wide: wide}
+	p := &precision{model: m, to: to, providers: providers, report: r, opset: m.Opset(""), wide: wide,
+		combinations: map[*onnx.Node]*fused.Combination{}}
 	if err := p.removeCasts(); err != nil {
 		return nil, err
 	}
@@ -145,10 +149,11 @@ func precisionFits(m *onnx.Model, to onnx.DataType) error {
 		return fmt.Errorf("the model has opset %d: only opset %d and newer can be converted to %s", opset,
 			fused.MinOpset, to)
 	}
+	half := HalfType(m)
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			switch {
-			case n.Domain == "mojo":
+			case n.Domain == fused.Domain && !(half == onnx.Undefined && takesTypes(m, n)):
 				return fmt.Errorf("node %q (mojo.%s): the model is already patched: convert it to %s before you "+
 					"patch it",
 					n.Name, n.OpType, to)
@@ -175,7 +180,9 @@ func HalfType(m *onnx.Model) onnx.DataType {
 	}
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
-			look(v.Const.DataType)
+			if !onlyFused(v) {
+				look(v.Const.DataType)
+			}
 		}
 		for _, v := range append(slices.Clone(g.Inputs), g.Outputs...) {
 			t, _ := v.Type()
@@ -216,6 +223,8 @@ type precision struct {
 	squares map[*onnx.Node]bool // the nodes whose results are summed
 	angles  map[*onnx.Node]bool // the nodes that compute angles
 	holders map[*onnx.Graph]*onnx.Node
+
+	combinations map[*onnx.Node]*fused.Combination // of fused ops
 
 	// gates maps the SiLU gates of a norm's input, and their products, to the gated value.
 	gates map[*onnx.Node]*onnx.Value

@@ -85,6 +85,16 @@ func (p *precision) node(n *onnx.Node) {
 	floats := slices.ContainsFunc(n.Outputs, p.isFloat)
 	var k kind
 	switch {
+	case p.combination(n) != nil:
+		for _, v := range n.Outputs {
+			if p.isFloat(v) {
+				p.kinds[v] = half
+				if p.typeOf(v) == onnx.Float {
+					p.kinds[v] = sum
+				}
+			}
+		}
+		return
 	case n.Is("If"):
 		p.branches(n)
 		return

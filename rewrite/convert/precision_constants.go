@@ -114,7 +114,7 @@ func (r *rewriting) constant(v *onnx.Value, t *onnx.Tensor, put func(*onnx.Tenso
 func (r *rewriting) lacking(v *onnx.Value) bool {
 	for _, u := range v.Uses() {
 		o := u.Node.OutputValue(0)
-		if o == nil || r.wide[u.Node] ||
+		if o == nil || r.wide[u.Node] || fusedOp(u.Node) != nil ||
 			r.kinds[o] != wide && !(r.kinds[o] == constant && moving[u.Node.OpType] && r.lacking(o)) {
 			return false
 		}

@@ -41,6 +41,9 @@ var noCUDABFloat16 = words(`
 // computes reports whether the op may compute in the half type: the standard allows the type, and every provider has a
 // kernel.
 func (p *precision) computes(n *onnx.Node) bool {
+	if fusedOp(n) != nil {
+		return p.combination(n) != nil
+	}
 	if !onnx.IsStandardDomain(n.Domain) || alwaysFloat32[n.OpType] {
 		return false
 	}

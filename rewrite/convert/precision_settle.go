@@ -122,6 +122,9 @@ func (p *precision) holder(g *onnx.Graph) *onnx.Node {
 // wants returns the type in which a node reads a float32 value, or onnx.Undefined if it accepts any.
 func (p *precision) wants(u onnx.Use) onnx.DataType {
 	n := u.Node
+	if c := p.combination(n); c != nil {
+		return fusedOp(n).TypeOf(fusedOp(n).Inputs[u.Index], *c)
+	}
 	switch {
 	case p.float32[n] && !n.Is("Cast"):
 		return onnx.Float
@@ -140,6 +143,9 @@ func (p *precision) wants(u onnx.Use) onnx.DataType {
 // typeOf returns the type in the converted model of a value that was float32.
 func (p *precision) typeOf(v *onnx.Value) onnx.DataType {
 	n := v.Producer
+	if c := p.combination(n); c != nil {
+		return fusedOp(n).TypeOf(fusedOp(n).Outputs[v.Output], *c)
+	}
 	switch {
 	case n == nil:
 		if p.float32[p.holder(v.Graph)] {

@@ -29,6 +29,8 @@ type builder struct {
 	pins  map[int]string  // why an exponent is 0
 	links map[int][]int   // equal exponents
 	fixed map[string]bool // Options.Fixed
+	// widens holds the scales of quantized weights in float16 that become float32 if they are scaled.
+	widens map[onnx.Use]bool
 }
 
 // epsilonOf is the epsilon of a norm whose input has an exponent.
@@ -40,7 +42,8 @@ type epsilonOf struct {
 
 func emptyBuilder(g *onnx.Graph, facts *infer.Facts) *builder {
 	return &builder{facts: facts, graph: g, values: map[*onnx.Value]int{}, reads: map[onnx.Use]int{},
-		told: map[int]bool{}, pins: map[int]string{}, links: map[int][]int{}}
+		told: map[int]bool{}, pins: map[int]string{}, links: map[int][]int{},
+		widens: map[onnx.Use]bool{}}
 }
 
 // newBuilder assigns exponents to the values of a model. Inputs and outputs have the exponent 0.
@@ -122,10 +125,13 @@ func (b *builder) of(v *onnx.Value) int {
 
 // in returns the exponent of an input of a node. Small constants have one for each reader.
 func (b *builder) in(n *onnx.Node, i int) int {
-	v := n.Input(i)
-	if v == nil || !b.isFloat(v) {
-		return none
+	if v := n.Input(i); v != nil && b.isFloat(v) {
+		return b.read(n, i, v)
 	}
+	return none
+}
+
+func (b *builder) read(n *onnx.Node, i int, v *onnx.Value) int {
 	t := v.Constant()
 	if t == nil {
 		b.told[i] = true

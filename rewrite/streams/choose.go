@@ -27,8 +27,10 @@ type item struct {
 	x     int        // its exponent
 	// measured is its largest magnitude. greatest includes the headroom if the value is computed.
 	measured, greatest float64
-	half               bool   // whether it is float16 in the converted model
-	failed             string // why it could not be lowered
+	// least is its least magnitude if it may not fall below kept: the constant has a type that would lose digits.
+	least, kept float64
+	half        bool   // whether it is float16 in the converted model
+	failed      string // why it could not be lowered
 }
 
 // chooser chooses exponents with which no value overflows.
@@ -84,7 +86,8 @@ func (c *chooser) idle() []*onnx.Node {
 
 // list creates the items.
 func (c *chooser) list() error {
-	known := map[*onnx.Value]float64{}
+	type extent struct{ least, most float64 }
+	known := map[*onnx.Value]extent{}
 	add := func(i *item) {
 		c.items = append(c.items, i)
 		for x := range c.system.of(i.x) {
@@ -97,16 +100,23 @@ func (c *chooser) list() error {
 			if !ok {
 				continue
 			}
-			g, ok := known[v]
+			r, ok := known[v]
 			if !ok {
 				var err error
-				if g, err = greatestOf(v.Constant()); err != nil {
+				if r.least, r.most, err = rangeOf(v.Constant()); err != nil {
 					return err
 				}
-				known[v] = g
+				known[v] = r
 			}
 			_, mask := c.ranges.masks[v]
-			add(&item{value: v, node: n, x: x, measured: g, greatest: g, half: c.half[v] && !mask})
+			i := &item{value: v, node: n, x: x, measured: r.most, greatest: r.most, half: c.half[v] && !mask}
+			if t := v.Constant().DataType; t != onnx.Float && t != onnx.Double { // it keeps its type, or gets float32
+				i.half = false
+				if !c.widens[onnx.Use{Node: n, Index: at}] {
+					i.least, i.kept = r.least, elements[t].least
+				}
+			}
+			add(i)
 		}
 		for at, v := range n.Outputs {
 			if c.out(n, at) != none {
@@ -165,7 +175,8 @@ func (c *chooser) refuses(x, step int) string {
 		case change > 0 && (i.half && after > greatestHalf || after > mostFloat32),
 			max(before+change, -before-change) > mostExponent:
 			return fmt.Sprintf("%q would overflow instead", i.value.Name)
-		case change < 0 && i.half && after > 0 && after < leastUseful:
+		case change < 0 && (i.half && after > 0 && after < leastUseful ||
+			i.least > 0 && math.Ldexp(i.least, before+change) < i.kept):
 			return fmt.Sprintf("%q, of magnitudes up to %.3g, would lose digits", i.value.Name, now)
 		}
 	}

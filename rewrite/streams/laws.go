@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -44,6 +45,8 @@ func (b *builder) law(n *onnx.Node) {
 		b.borders(n)
 	case n.Domain == "com.microsoft":
 		b.microsoft(n)
+	case n.Domain == fused.Domain:
+		b.fused(n)
 	case !onnx.IsStandardDomain(n.Domain):
 		b.pinAll(n)
 	case alike[n.OpType]:
@@ -177,30 +180,21 @@ func (b *builder) microsoft(n *onnx.Node) {
 	case "RotaryEmbedding":
 		b.same(x, y)
 	case "MoE":
-		b.mixture(n, 2, 4, 6)
+		b.microsoftExperts(n, 2, 4, 6)
 	case "QMoE":
-		b.mixture(n, 3, 6, 9) // the scales grow instead of the elements
+		b.microsoftExperts(n, 3, 6, 9) // the scales grow instead of the elements
 	default:
 		b.pinAll(n)
 	}
 }
 
-// mixture adds the equations of onnxruntime's experts. fc1, fc2 and fc3 are the inputs that scale the products; the
-// bias of each is the next input. The weights of the experts depend on the logits, which do not grow: the matrix that
-// computes them can take the inverse.
-func (b *builder) mixture(n *onnx.Node, fc1, fc2, fc3 int) {
-	x, y, inner := b.in(n, 0), b.out(n, 0), b.add(false)
-	for _, fc := range []int{fc1, fc3} {
-		if n.Input(fc) != nil {
-			b.product(inner, x, b.in(n, fc))
-			b.same(inner, b.in(n, fc+1))
-		}
-	}
-	if a := n.AttrString("activation_type", "relu"); a != "relu" && a != "identity" {
-		b.pin(inner, n)
-	}
-	b.product(y, inner, b.in(n, fc2))
-	b.same(y, b.in(n, fc2+1))
+// microsoftExperts adds the equations of experts whose inputs fc1, fc2 and fc3 scale the products. The bias of each is
+// the next input.
+func (b *builder) microsoftExperts(n *onnx.Node, fc1, fc2, fc3 int) {
+	a := n.AttrString("activation_type", "relu")
+	b.same(b.in(n, fc1), b.in(n, fc3))
+	b.experts(n, a == "relu" || a == "identity", b.in(n, fc1), b.in(n, fc2), b.in(n, fc2+1), b.in(n, fc1+1),
+		b.in(n, fc3+1))
 }
 
 // power adds the equation of a power with a constant exponent.

@@ -1,7 +1,6 @@
 package streams
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -13,6 +12,7 @@ import (
 // scaler writes chosen exponents into the constants and epsilons of a model.
 type scaler struct {
 	edit  edit.Change
+	half  map[*onnx.Value]bool // values that become float16
 	graph *onnx.Graph
 	made  map[*onnx.Value]map[int]*onnx.Value
 	old   []*onnx.Value
@@ -35,7 +35,11 @@ func (s *scaler) write(b *builder, exponent func(int) int) error {
 				other, ok := b.reads[u]
 				return !ok || exponent(other) != exponent(x)
 			})
-			w, err := s.scaled(v, exponent(x), alone)
+			to := v.Constant().DataType
+			if b.widens[onnx.Use{Node: n, Index: i}] {
+				to = onnx.Float
+			}
+			w, err := s.scaled(v, exponent(x), to, alone)
 			if err != nil {
 				return err
 			}
@@ -80,28 +84,34 @@ func ownConstants(nodes map[*onnx.Node]bool) error {
 	return change.Finish()
 }
 
-// scaled returns a constant times a power of two. With alone, it is the constant itself with new elements, because all
-// readers need the same.
-func (s *scaler) scaled(v *onnx.Value, exponent int, alone bool) (*onnx.Value, error) {
+// scaled returns a constant times a power of two, in a type. With alone, it is the constant itself with new elements,
+// because all readers need the same.
+func (s *scaler) scaled(v *onnx.Value, exponent int, to onnx.DataType, alone bool) (*onnx.Value, error) {
 	if w := s.made[v][exponent]; w != nil {
 		return w, nil
 	}
-	scaled, err := timesPower(v.Constant(), exponent)
+	scaled, err := timesPower(v.Constant(), exponent, to)
 	if err != nil {
 		return nil, err
 	}
 	s.count++
-	power := math.Ldexp(1, exponent)
-	if err := each(v.Constant(), func(x float64) {
-		if !isLost(x) && isLost(power*x) {
-			s.lost++
+	if (s.half == nil || s.half[v]) && v.Constant().DataType != onnx.Float16 {
+		power := math.Ldexp(1, exponent)
+		if err := each(v.Constant(), func(x float64) {
+			if !isLost(x) && isLost(power*x) {
+				s.lost++
+			}
+		}); err != nil {
+			return nil, err
 		}
-	}); err != nil {
-		return nil, err
 	}
 	if alone {
 		scaled.Name = v.Name
 		s.edit.SetConst(v, scaled)
+		if t, ok := v.Type(); ok && t.DataType != to {
+			t.DataType = to
+			s.edit.SetType(v, t)
+		}
 		s.made[v] = map[int]*onnx.Value{exponent: v}
 		return v, nil
 	}
@@ -115,38 +125,30 @@ func (s *scaler) scaled(v *onnx.Value, exponent int, alone bool) (*onnx.Value, e
 	return w, nil
 }
 
-// timesPower returns a tensor times 2^exponent. Large tensors are computed while they are read.
-func timesPower(t *onnx.Tensor, exponent int) (*onnx.Tensor, error) {
-	if t.DataType != onnx.Float && t.DataType != onnx.Double {
+// timesPower returns a tensor times 2^exponent in a type. Large tensors are computed while they are read.
+func timesPower(t *onnx.Tensor, exponent int, to onnx.DataType) (*onnx.Tensor, error) {
+	e, ok := elements[t.DataType]
+	if !ok {
 		return nil, fmt.Errorf("constant %q is of %s, which is not scaled", t.Name, t.DataType)
 	}
-	width := t.DataType.Bits() / 8
-	power := math.Ldexp(1, exponent)
-	scale := func(b []byte) {
-		for at := 0; at < len(b); at += width {
-			if width == 4 {
-				x := math.Float32frombits(binary.LittleEndian.Uint32(b[at:]))
-				binary.LittleEndian.PutUint32(b[at:], math.Float32bits(float32(power*float64(x))))
-			} else {
-				x := math.Float64frombits(binary.LittleEndian.Uint64(b[at:]))
-				binary.LittleEndian.PutUint64(b[at:], math.Float64bits(power*x))
-			}
+	power, write := math.Ldexp(1, exponent), elements[to].write
+	from, width := t.DataType.Bits()/8, to.Bits()/8
+	compute := func(dst []byte, first int64) error {
+		raw := make([]byte, len(dst)/width*from)
+		if err := t.ReadElements(raw, first); err != nil {
+			return err
 		}
+		for i := range len(raw) / from {
+			write(dst[i*width:], power*e.read(raw[i*from:]))
+		}
+		return nil
 	}
 	if t.Len() > fewElements {
-		return onnx.NewComputed(t.Name, t.DataType, t.Dims, func(dst []byte, from int64) error {
-			if err := t.ReadElements(dst, from); err != nil {
-				return err
-			}
-			scale(dst)
-			return nil
-		})
+		return onnx.NewComputed(t.Name, to, t.Dims, compute)
 	}
-	raw, err := t.Bytes()
-	if err != nil {
+	raw := make([]byte, t.Len()*int64(width))
+	if err := compute(raw, 0); err != nil {
 		return nil, err
 	}
-	raw = slices.Clone(raw)
-	scale(raw)
-	return onnx.NewTensor(t.Name, t.DataType, t.Dims, raw)
+	return onnx.NewTensor(t.Name, to, t.Dims, raw)
 }

@@ -186,7 +186,7 @@ func (s *Safe) scale(run *pass.Run, c *chooser) error {
 			r.Overflowing++
 		}
 	}
-	w := &scaler{graph: run.Model.Graph}
+	w := &scaler{graph: run.Model.Graph, half: c.half}
 	w.edit.Undoable = true
 	if err := w.write(c.builder, c.exponent); err != nil {
 		return err
