@@ -144,7 +144,7 @@ func everyMutant(groups []group, seed int64) ([]mutant, error) {
 			all = append(all, found...)
 		}
 	}
-	slices.SortFunc(all, func(a, b mutant) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(all, func(a, b mutant) int { return cmp.Compare(a.order, b.order) })
 	return all, nil
 }
 

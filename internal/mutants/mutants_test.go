@@ -63,14 +63,14 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// TestIdsStay changes another function: the mutants of this one keep their ids.
+// TestIdsStay changes another function and the seed: the mutants of this one keep their ids.
 func TestIdsStay(t *testing.T) {
 	folder := t.TempDir()
-	ids := func(source string) []string {
+	ids := func(source string, seed int64) []string {
 		if err := os.WriteFile(filepath.Join(folder, "p.go"), []byte(source), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		found, err := mutants(folder, 1)
+		found, err := mutants(folder, seed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,8 +82,8 @@ func TestIdsStay(t *testing.T) {
 		}
 		return list
 	}
-	before := ids(example)
-	after := ids(strings.Replace(example, "func f", "func e(n int) bool { return n > 1 }\n\nfunc f", 1))
+	before := ids(example, 1)
+	after := ids(strings.Replace(example, "func f", "func e(n int) bool { return n > 1 }\n\nfunc f", 1), 2)
 	if len(before) == 0 || !slices.Equal(before, after) {
 		t.Errorf("ids %v became %v", before, after)
 	}

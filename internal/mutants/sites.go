@@ -16,7 +16,7 @@ import (
 
 // mutant is one change of one file.
 type mutant struct {
-	ID   string // of the file, function, kind and text; edits elsewhere do not change it
+	ID   string // of the file, function, kind and text; edits elsewhere and seeds do not change it
 	Kind string
 	File string // relative to the module
 	Func string
@@ -24,6 +24,7 @@ type mutant struct {
 	Old  string
 	New  string
 
+	order      string // the place in the order of drawing
 	start, end int    // the bytes of the file that New replaces
 	anywhere   bool   // outside functions, where coverage does not tell which tests reach it
 	block      [2]int // its line and column in coverage
@@ -86,8 +87,11 @@ func mutantsOf(set *token.FileSet, file *ast.File, path string, source []byte, s
 			}
 			key := fmt.Sprint(path, " ", name, " ", kind, " ", v.text(about), " ", m.Old, " ", m.New)
 			seen[key]++
-			sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %d", seed, key, seen[key]))
-			m.ID = hex.EncodeToString(sum[:6])
+			sum := func(seed int64) string {
+				sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %d", seed, key, seen[key]))
+				return hex.EncodeToString(sum[:6])
+			}
+			m.ID, m.order = sum(1), sum(seed)
 			found = append(found, m)
 		}
 		ast.Inspect(decl, v.visit)
