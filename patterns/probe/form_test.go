@@ -102,6 +102,7 @@ func TestForms(t *testing.T) {
 		{"no number", filled(0), b.Op("ConstantOfShape", b.Op("Shape", x)), false, false},
 		{"many numbers", b.Op("Add", x, most()), b.Op("Add", x, most()), true, false},
 		{"too many numbers", b.Op("Add", x, long()), b.Op("Add", x, long()), true, true},
+		{"grouped otherwise", b.Op("Max", b.Op("Max", x, y), y), b.Op("Max", b.Op("Max", x, y, y)), false, false},
 		{"in another order", b.Op("Sub", x, y), b.Op("Sub", b.Op("Neg", x), y), false, false},
 	}
 	g := match.New(b.Graph, infer.Analyze(b.Model), nil)
@@ -127,6 +128,17 @@ func TestForms(t *testing.T) {
 	f := NewForm(g, 1, nil)
 	if f.Elements(onnx.NewFloat32s("", []int64{maxNumbers + 1}, make([]float32, maxNumbers+1))); f.Unclear {
 		t.Error("elements of any number are unclear")
+	}
+	if f.Elements(&onnx.Tensor{DataType: onnx.Float, Dims: []int64{2}, External: &onnx.External{}}); !f.Unclear {
+		t.Error("elements that are not there are clear")
+	}
+	deep := x
+	for range 9 {
+		deep = b.Op("Neg", deep)
+	}
+	f = NewForm(match.New(b.Graph, infer.Analyze(b.Model), nil), 3, func(v *onnx.Value) bool { return v == x })
+	if f.Value(deep); !f.Unclear || len(f.Values) != 3 {
+		t.Errorf("a form of at most 3 values has %d", len(f.Values))
 	}
 }
 

@@ -48,6 +48,28 @@ func TestLab(t *testing.T) {
 	}
 
 	nothing := func(*onnx.Value) (*reference.Tensor, error) { return nil, nil }
+	two := b.Graph.AddInitializer(onnx.NewFloat32s("two", []int64{2}, []float32{2, 1 + 0x1p-20}))
+	clipped := b.Op("Clip", two, nil, b.Floats(nil, 2.5))
+	half16 := b.Op("Cast", clipped, onnx.IntAttr("to", int64(onnx.Float16)))
+	rounded := b.Op("Cast", half16, onnx.IntAttr("to", int64(onnx.Float)))
+	inner := &onnxtest.Builder{Model: b.Model, Graph: b.Graph.NewSubgraph("inner")}
+	copied, negated := inner.Op("Neg", b.Op("Identity", two)), inner.Op("Neg", half)
+	b.Output(b.Op("If", b.Input("c", onnx.Bool), onnx.GraphAttr("then_branch", inner.Graph)))
+	facts := infer.Analyze(b.Model)
+	exact := NewLab(match.New(b.Graph, facts, nil), 10, budget)
+	for l, want := range map[*Lab][]float64{exact: {2, 1 + 0x1p-20}, exact.Rounded(): {2, 1}} {
+		out, err := l.Run(nil, nothing, rounded, two)
+		if err != nil || !slices.Equal(out[0].F, want) || out[1].F[1] != 1+0x1p-20 {
+			t.Errorf("%v, %v, want %v", out, err, want)
+		}
+	}
+	branch := NewLab(match.New(inner.Graph, facts, nil), 10, budget)
+	if out, err := branch.Run(nil, nothing, copied); err != nil || out[0].F[0] != -2 {
+		t.Errorf("of an outer constant: %v, %v", out, err)
+	}
+	if _, err := branch.Run(Values{x: floats(1, 1), y: floats(1, 1)}, nothing, negated); err == nil {
+		t.Error("an outer value was computed")
+	}
 	var missing *MissingError
 	if _, err := lab.Plan(Values{x: nil}, nothing, half); !errors.As(err, &missing) || missing.Value != y {
 		t.Errorf("without y: %v", err)

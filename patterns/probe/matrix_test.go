@@ -43,12 +43,12 @@ func TestHalves(t *testing.T) {
 // TestAdjoined joins matrices that lie side by side.
 func TestAdjoined(t *testing.T) {
 	v, w := new(onnx.Value), new(onnx.Value)
-	gate := Matrix{Source: v, Offset: 4, In: 2, Out: 3, ByIn: 6, ByOut: 1}
+	gate := Matrix{Source: v, Offset: 4, In: 2, Out: 3, ByIn: 12, ByOut: 2}
 	up := gate
-	up.Offset, up.Out = 7, 2
-	list := Adjoined([]*Matrix{&gate, nil}, []*Matrix{&up, nil})
-	want := []int64{4, 5, 6, 7, 8, 10, 11, 12, 13, 14}
-	if len(list) != 2 || list[1] != nil || !slices.Equal(elements(list[0]), want) {
+	up.Offset, up.Out = 10, 2
+	list := Adjoined([]*Matrix{nil, &gate}, []*Matrix{nil, &up})
+	want := []int64{4, 6, 8, 10, 12, 16, 18, 20, 22, 24}
+	if len(list) != 2 || list[0] != nil || list[1] == nil || !slices.Equal(elements(list[1]), want) {
 		t.Fatalf("joined: %v", list)
 	}
 	if gate.Out != 3 {
@@ -60,7 +60,7 @@ func TestAdjoined(t *testing.T) {
 		"more inputs":       func(m *Matrix) { m.In++ },
 		"wider rows":        func(m *Matrix) { m.ByIn++ },
 		"every second":      func(m *Matrix) { m.ByOut++ },
-		"before the gate":   func(m *Matrix) { m.Offset = 2 },
+		"before the gate":   func(m *Matrix) { m.Offset = -2 },
 		"the gate's memory": func(m *Matrix) { m.Offset = gate.Offset },
 	} {
 		other := up
@@ -93,6 +93,7 @@ func TestBlocks(t *testing.T) {
 		"overlapping rows":          {Matrix{Offset: 0, In: 4, Out: 3, ByIn: 1, ByOut: 3}, false, false},
 		"backwards":                 {Matrix{Offset: 12, In: 4, Out: 3, ByIn: -1, ByOut: 4}, false, false},
 		"a column":                  {Matrix{Offset: 6, In: 1, Out: 4, ByIn: 1, ByOut: 1}, true, true},
+		"a column of any step":      {Matrix{Offset: 7, In: 1, Out: 4, ByIn: 0, ByOut: 6}, true, false},
 		"a spread column":           {Matrix{Offset: 7, In: 1, Out: 4, ByIn: 1, ByOut: 6}, true, false},
 		"one number":                {Matrix{Offset: 7, In: 1, Out: 1, ByIn: 1, ByOut: 1}, true, true},
 	} {
@@ -104,6 +105,9 @@ func TestBlocks(t *testing.T) {
 			}
 			if b == nil {
 				continue
+			}
+			if b.Columns == 1 && b.By != 1 {
+				t.Errorf("%s: %d between the columns of one", name, b.By)
 			}
 			var got, all []int64
 			for k := range b.Size {

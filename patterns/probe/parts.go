@@ -13,37 +13,35 @@ func (a *Product) split(parts Parts) bool {
 		if a.weight.Shape[a.out]%n != 0 {
 			return false
 		}
-		at, result := a.out, a.ResultOut
-		a.splitWeight(at, n)
-		a.out = at + 1
+		result := a.ResultOut
+		a.splitWeight(a.out, n)
 		a.shape = splitAxis(a.shape, result, n)
 		a.ResultOut = result + 1
-		a.rows = slices.Insert(a.rows, result, -1)
+		a.rows = slices.Insert(a.rows, result, noAxis)
 		shift(a.resultBatch, result)
-		a.dataBatch, a.resultBatch = append(a.dataBatch, -1), append(a.resultBatch, result)
+		a.dataBatch, a.resultBatch = append(a.dataBatch, noAxis), append(a.resultBatch, result)
 	}
 	if n := parts.In; n > 1 {
 		if a.weight.Shape[a.in]%n != 0 {
 			return false
 		}
-		at, data := a.in, a.DataIn
-		a.splitWeight(at, n)
-		a.in = at + 1
+		data := a.DataIn
+		a.splitWeight(a.in, n)
 		a.Data = a.Data.WithShape(splitAxis(a.Data.Shape, data, n))
 		a.DataIn = data + 1
 		shift(a.rows, data)
 		shift(a.dataBatch, data)
-		a.dataBatch, a.resultBatch = append(a.dataBatch, data), append(a.resultBatch, -1)
+		a.dataBatch, a.resultBatch = append(a.dataBatch, data), append(a.resultBatch, noAxis)
 	}
 	return true
 }
 
-// splitWeight splits an axis of the weight in two; the first has size n and is a batch axis.
+// splitWeight splits an axis of the weight in two; the first has size n and is a batch axis, the second replaces it.
 func (a *Product) splitWeight(axis, n int) {
 	a.weight = a.weight.WithShape(splitAxis(a.weight.Shape, axis, n))
 	shift(a.batch, axis)
 	for _, at := range []*int{&a.in, &a.out} {
-		if *at > axis {
+		if *at >= axis {
 			*at++
 		}
 	}

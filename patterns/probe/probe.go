@@ -170,7 +170,7 @@ func (p *Runner) inputs(n *onnx.Node, values []*onnx.Value, s *reference.Scope) 
 // isWeight reports whether v is a constant of more than one floating-point number.
 func isWeight(v *onnx.Value) bool {
 	t := v.Constant()
-	return t != nil && len(t.Dims) > 0 && t.Len() > 1 && t.DataType.IsFloat()
+	return t != nil && t.Len() > 1 && t.DataType.IsFloat()
 }
 
 // follow evaluates a node and records the products that its results come from.
@@ -200,9 +200,9 @@ func (p *Runner) follow(n *onnx.Node, in []*reference.Tensor, s *reference.Scope
 	}
 	var made *results
 	if n.Is("Concat") && n.AttrInt("axis", 0) == 0 {
-		made = p.below(in)
+		made = p.below(in, out[0].Shape)
 	} else if r := p.made[ref(in[0])]; r != nil && len(out) == 1 {
-		made = r.moved(n, out[0], s)
+		made = r.moved(n, s)
 	}
 	if made != nil {
 		p.made[ref(out[0])] = made

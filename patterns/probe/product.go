@@ -9,6 +9,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
+// noAxis stands for the axis that a tensor lacks.
+const noAxis = -1
+
 // A Product is one evaluation of a product of data with a weight.
 type Product struct {
 	Number int               // of the products of a run, in order
@@ -25,8 +28,8 @@ type Product struct {
 	shape     []int             // of the result
 	ResultOut int
 	Row       []float64 // of a first product: a row of the result that is not zero
-	rows      []int     // the axis of the data for each axis of the result, or -1
-	// The axes of the data and the result for each axis in batch, or -1: then all rows are multiplied with all
+	rows      []int     // the axis of the data for each axis of the result, or noAxis
+	// The axes of the data and the result for each axis in batch, or noAxis: then all rows are multiplied with all
 	// matrices, or the results of the matrices are added.
 	dataBatch, resultBatch []int
 }
@@ -36,9 +39,7 @@ type Product struct {
 func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Tensor, error) {
 	equation := n.AttrString("equation", "")
 	if n.OpType == "Einsum" && len(in) > 2 {
-		if equation, in = p.joinData(equation, in); in == nil {
-			return nil, nil
-		}
+		equation, in = p.joinData(equation, in)
 	}
 	if len(in) < 2 || in[0] == nil || in[1] == nil || in[0].IsLazy() == in[1].IsLazy() {
 		return nil, nil
@@ -50,12 +51,12 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 	a := &Product{weight: in[at], Data: in[1-at], Number: p.count, places: &p.places}
 	p.count++
 	var shape []int
-	bias := p.gemmBias(n)
+	bias, plain := p.gemmBias(n)
 	switch {
 	case !onnx.IsStandardDomain(n.Domain):
 	case n.OpType == "MatMul":
 		shape = a.einsum(matMul(in[0].Shape, in[1].Shape, at), at)
-	case n.OpType == "Gemm" && n.AttrFloat("alpha", 1) == 1 && (bias == nil || n.AttrFloat("beta", 1) == 1):
+	case n.OpType == "Gemm" && plain:
 		shape = a.einsum(gemm(n), at)
 	case n.OpType == "Einsum" && len(in) == 2:
 		shape = a.einsum(equation, at)
@@ -93,16 +94,19 @@ func (p *Runner) product(n *onnx.Node, in []*reference.Tensor) ([]*reference.Ten
 	return []*reference.Tensor{result}, err
 }
 
-// gemmBias returns the bias of a Gemm; nil without one, or if it is zero, as jax2onnx writes it.
-func (p *Runner) gemmBias(n *onnx.Node) *onnx.Value {
-	v := n.Input(2)
-	if n.OpType != "Gemm" || v == nil || n.AttrFloat("beta", 1) == 0 {
-		return nil
+// gemmBias returns the bias of a Gemm; nil without one, or if it is zero, as jax2onnx writes it. plain means that the
+// Gemm adds the bias to the product without factors.
+func (p *Runner) gemmBias(n *onnx.Node) (bias *onnx.Value, plain bool) {
+	v, beta := n.Input(2), n.AttrFloat("beta", 1)
+	if n.OpType != "Gemm" || v == nil {
+		beta = 0
+	} else if x, _, ok := p.View.Scalar(v); ok && x == 0 {
+		beta = 0
 	}
-	if x, _, ok := p.View.Scalar(v); ok && x == 0 {
-		return nil
+	if beta == 0 {
+		v = nil
 	}
-	return v
+	return v, n.AttrFloat("alpha", 1) == 1 && (v == nil || beta == 1)
 }
 
 // matMul writes a MatMul as an Einsum. Operand weight is the weight: an axis of size 1 that the data also have becomes
@@ -182,7 +186,7 @@ func (p *Runner) joinData(equation string, in []*reference.Tensor) (joined strin
 	n := g.AddNode("Einsum", nil, []*onnx.Value{g.NewValue("data")},
 		onnx.StringAttr("equation", strings.Join(others, ",")+"->"+letters))
 	out, err := reference.NewForOpset(p.View.Facts.Opset(), nil, reference.Options{Exact: true}).Op(n, data)
-	if weight == nil || err != nil {
+	if err != nil {
 		return "", nil
 	}
 	p.from[ref(out[0])] = from
@@ -237,7 +241,7 @@ func (a *Product) einsum(equation string, at int) []int {
 		if i != a.in && i != a.out {
 			at := strings.IndexByte(d, c)
 			if at >= 0 && a.Data.Shape[at] != a.weight.Shape[i] {
-				at = -1
+				at = noAxis
 			}
 			a.batch = append(a.batch, i)
 			a.dataBatch, a.resultBatch = append(a.dataBatch, at), append(a.resultBatch, strings.IndexByte(result, c))
@@ -261,8 +265,8 @@ func (a *Product) einsum(equation string, at int) []int {
 
 // setBias records b, a tensor of places, as the bias of the result; it returns false if b cannot be one.
 func (a *Product) setBias(b *reference.Tensor) bool {
-	at, err := b.Dense()
-	if err != nil || at == nil || a.bias != nil {
+	at, _ := b.Dense()
+	if at == nil || a.bias != nil {
 		return false
 	}
 	for i, x := range at.F { // all rows of a matrix have the same bias

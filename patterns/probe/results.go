@@ -28,29 +28,24 @@ func allOf(products []*Product, shape []int) *results {
 	return &results{products, numbers}
 }
 
-// moved returns the results after a node that passes all of them on as out; nil for other nodes.
-func (r *results) moved(n *onnx.Node, out *reference.Tensor, s *reference.Scope) *results {
-	if !n.MovesElements() || match.IsPick(n) || n.Is("Split") {
+// moved returns the results after a node with one output that passes all of them on; nil for other nodes.
+func (r *results) moved(n *onnx.Node, s *reference.Scope) *results {
+	if !n.MovesElements() || match.IsPick(n) {
 		return nil
 	}
 	data := s.Bound(n.Inputs[0])
 	s.Bind(n.Inputs[0], r.numbers)
 	defer s.Bind(n.Inputs[0], data)
 	numbers := move(n, s, r.numbers)
-	if len(numbers) != 1 || numbers[0].Len() != r.numbers.Len() || !slices.Equal(numbers[0].Shape, out.Shape) {
+	if len(numbers) == 0 || numbers[0].Len() != r.numbers.Len() {
 		return nil
 	}
 	return &results{r.products, numbers[0]}
 }
 
-// below returns the results of concatenated tensors; nil unless all are unmoved results.
-func (p *Runner) below(in []*reference.Tensor) *results {
+// below returns the results of tensors that are concatenated to one of a shape; nil unless all are unmoved results.
+func (p *Runner) below(in []*reference.Tensor, shape []int) *results {
 	var products []*Product
-	shape := slices.Clone(in[0].Shape)
-	if len(shape) == 0 {
-		return nil
-	}
-	shape[0] = 0
 	for _, t := range in {
 		r := p.made[ref(t)]
 		if r == nil {
@@ -61,7 +56,6 @@ func (p *Runner) below(in []*reference.Tensor) *results {
 			return nil
 		}
 		products = append(products, r.products...)
-		shape[0] += t.Shape[0]
 	}
 	return allOf(products, shape)
 }
@@ -72,9 +66,9 @@ func (p *Runner) takesBias(t, b *reference.Tensor) bool {
 	if r == nil {
 		return false
 	}
-	numbers, err := r.numbers.Dense()
-	added, err2 := expanded(b, t.Shape).Dense()
-	if err != nil || err2 != nil || added == nil {
+	numbers, _ := r.numbers.Dense()
+	added, _ := expanded(b, t.Shape).Dense()
+	if numbers == nil || added == nil {
 		return false
 	}
 	places := make([]float64, len(added.F)) // in the order of the products' elements
@@ -83,7 +77,7 @@ func (p *Runner) takesBias(t, b *reference.Tensor) bool {
 	}
 	for _, a := range r.products {
 		n := match.Elements(a.shape)
-		if n > 0 && !a.setBias(reference.NewFloats(b.DataType, a.shape, places[:n])) {
+		if !a.setBias(reference.NewFloats(b.DataType, a.shape, places[:n])) {
 			return false
 		}
 		places = places[n:]

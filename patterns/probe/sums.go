@@ -21,9 +21,7 @@ func (a *Product) EachSum(visit func(r Row, place int, x float64) error) error {
 			index[axis] = i / steps[axis] % shape[axis]
 		}
 		if index[a.ResultOut] > 0 {
-			if a.ResultOut == len(shape)-1 {
-				i += shape[a.ResultOut] - 2 // to the end of the row
-			}
+			i += (shape[a.ResultOut]-1)*steps[a.ResultOut] - 1 // to the end of these rows
 			continue
 		}
 		at, fixed := 0, 0
