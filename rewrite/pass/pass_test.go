@@ -41,9 +41,9 @@ func TestScopes(t *testing.T) {
 		if (s.Function != nil) != strings.HasPrefix(s.Place, "local") {
 			t.Errorf("%q is in function %v", s.Place, s.Function)
 		}
-		for n, i := range s.Positions() {
-			if s.Graph.Nodes[i] != n || len(s.Positions()) != len(s.Graph.Nodes) {
-				t.Errorf("%q: node %q is not the one at %d", s.Place, n.Label(), i)
+		for i, n := range s.Graph.Nodes {
+			if at, ok := s.Positions()[n]; !ok || at != i || len(s.Positions()) != len(s.Graph.Nodes) {
+				t.Errorf("%q: node %q is at %d, want %d", s.Place, n.Label(), at, i)
 			}
 		}
 	}
@@ -119,6 +119,44 @@ func TestCompareKernel(t *testing.T) {
 		got, err := r.CompareKernel(run, &report)
 		if (got != nil) != c.ran || (report.Kernel != nil) != c.ran || (err != nil) != c.err {
 			t.Errorf("%s: %v, %v, %v", name, got, report.Kernel, err)
+		}
+	}
+}
+
+// TestKernelTensors passes a kernel the inputs that the node has, under the names of the op's, and refuses tensors that
+// cannot be passed on.
+func TestKernelTensors(t *testing.T) {
+	x := reference.NewFloats(onnx.Float, []int{2}, []float64{1, 3})
+	broken := &reference.Tensor{DataType: onnx.Float, Shape: []int{2}}
+	op := fused.Lookup("NormQuantize")
+	for name, c := range map[string]struct {
+		in  []*reference.Tensor
+		out []*onnx.Tensor
+		err bool
+	}{
+		"one left out": {[]*reference.Tensor{x, nil, x}, []*onnx.Tensor{onnx.NewFloat32s("y", []int64{1},
+			[]float32{7})}, false},
+		"a broken input":  {[]*reference.Tensor{nil, broken}, nil, true},
+		"a broken result": {[]*reference.Tensor{x}, []*onnx.Tensor{{DataType: onnx.Float, Dims: []int64{-1}}}, true},
+	} {
+		var given []*onnx.Tensor
+		got, err := Kernel(func(_ string, _ []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {
+			given = in
+			return c.out, nil
+		}).Run(op, nil, c.in)
+		if c.err {
+			if !errors.As(err, new(*prove.EvalError)) {
+				t.Errorf("%s: %v, %v", name, got, err)
+			}
+			continue
+		}
+		if err != nil || got[0].F[0] != 7 {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+		for i, in := range given {
+			if (in == nil) != (c.in[i] == nil) || in != nil && in.Name != op.Inputs[i].Name {
+				t.Errorf("%s: input %d is %v", name, i, in)
+			}
 		}
 	}
 }
