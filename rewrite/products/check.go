@@ -41,7 +41,7 @@ func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
 	}
 	columns := products[0].Inputs[1].Const.Dims[inputAxis(products[0])]
 	if isQuantizedProjection(products[0]) {
-		columns = products[0].AttrInt(fused.AttrK, 0)
+		columns = fused.Read[fused.Linear](products[0].Attributes).K
 	}
 	run := prove.Region(copied, []*onnx.Value{x}, outputs)
 	claim := &prove.Claim{What: what, Key: key, Before: run, After: run,
@@ -89,7 +89,7 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 		rows := min(n.Input(1).Const.Dims[0], sampleRows)
 		attrs := slices.Clone(n.Attributes)
 		if isQuantizedProjection(n) {
-			columns := n.AttrInt(fused.AttrN, 0)
+			columns := fused.Read[fused.Linear](n.Attributes).N
 			if rows = columns; columns > 2*blocks.PanelRows {
 				rows = blocks.PanelRows + (columns-1)%blocks.PanelRows + 1
 			}

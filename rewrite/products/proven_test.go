@@ -47,6 +47,17 @@ func TestMergesAreProven(t *testing.T) {
 	if err := a.provenMerge(group, a.merge); err != nil {
 		t.Error(err)
 	}
+	by := map[*onnx.Value][]*onnx.Node{}
+	for _, n := range m.Graph.Nodes {
+		if isProjection(n) && floatKind(n) == floatKind(group[0]) {
+			by[n.Input(0)] = append(by[n.Input(0)], n)
+		}
+	}
+	for _, others := range by { // the same kind, with other widths
+		if len(others) == 2 && a.provenMerge(others, turned) == nil {
+			t.Errorf("the products of %q are not proven", others[0].Input(0).Name)
+		}
+	}
 	if m.Graph.Text() != before {
 		t.Error("the proof changed the model")
 	}

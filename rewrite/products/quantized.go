@@ -53,7 +53,7 @@ func (m *merger) mergeQuantized(g *onnx.Graph, group []*onnx.Node) error {
 	var matrices []edit.MergedMatrix
 	total := int64(0)
 	for _, n := range group {
-		rows := n.AttrInt(fused.AttrN, 0)
+		rows := fused.Read[fused.Linear](n.Attributes).N
 		columns = append(columns, rows)
 		matrices = append(matrices, edit.MergedMatrix{Codes: n.Input(fused.LinearCodes).Name, N: rows})
 		total += rows

@@ -2,6 +2,7 @@ package products
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +15,10 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// twoProducts returns a model with two products of x by constant weights: of floats, of float16 numbers for float32
-// tokens, or of quantized numbers.
+// kinds are the kinds of products of float32 tokens: by floats, by float16 numbers in two layouts, or by quantized ones.
+var kinds = []string{"float", "half", "turned", "quantized"}
+
+// twoProducts returns a model with two products of x by constant weights of a kind.
 func twoProducts(t *testing.T, kind string) (*rewritetest.Builder, []*onnx.Node) {
 	t.Helper()
 	b := rewritetest.New(t, 20, onnx.Float)
@@ -23,18 +26,22 @@ func twoProducts(t *testing.T, kind string) (*rewritetest.Builder, []*onnx.Node)
 	x := b.In("x", 3, 64)
 	var products []*onnx.Node
 	stored := func(c *onnx.Tensor) *onnx.Value { return b.Graph.AddInitializer(c) }
-	for range 2 {
+	for i := range 2 {
 		var y *onnx.Value
 		switch kind {
 		case "float":
 			y = b.Op("MatMul", x, stored(onnx.NewFloat32s("w", []int64{64, 16}, make([]float32, 1024))))
-		case "half":
-			w, err := onnx.NewTensor("w", onnx.Float16, []int64{16, 64}, make([]byte, 2048))
+		case "half", "turned":
+			dims, layout := []int64{16, 64}, "out_in"
+			if kind == "turned" {
+				dims, layout = []int64{64, 16}, "in_out"
+			}
+			w, err := onnx.NewTensor("w", onnx.Float16, dims, make([]byte, 2048))
 			if err != nil {
 				t.Fatal(err)
 			}
 			y = b.Op("mojo:"+fused.HalfLinearName, append([]any{x, stored(w)},
-				fused.HalfLinear{Layout: "out_in"}.Attributes())...)
+				fused.HalfLinear{Layout: layout}.Attributes())...)
 		case "quantized":
 			q, _ := rewritetest.Quantized("w", 16, 64)
 			y = b.Op("mojo:"+fused.LinearName, append([]any{x, stored(q.Codes), stored(q.Scale)},
@@ -42,7 +49,7 @@ func twoProducts(t *testing.T, kind string) (*rewritetest.Builder, []*onnx.Node)
 		}
 		b.Out(y, 3, 16)
 		n := y.Producer
-		if n.Name = "product"; n.Domain == fused.Domain {
+		if n.Name = fmt.Sprint("product", i); n.Domain == fused.Domain {
 			f, err := fused.Lookup(n.OpType).Function(pass.FusedSite(b.Model, infer.Analyze(b.Model), n))
 			if err != nil {
 				t.Fatal(err)
@@ -64,8 +71,8 @@ func TestWhichProductsMerge(t *testing.T) {
 		onlyQuantized bool
 		merge         string // the kinds that still merge
 	}{
-		"as they are":    {nil, false, "float half quantized"},
-		"only quantized": {nil, true, "half quantized"},
+		"as they are":    {nil, false, "float half turned quantized"},
+		"only quantized": {nil, true, "half turned quantized"},
 		"of two values": {func(b *rewritetest.Builder, _, n *onnx.Node) {
 			n.SetInput(0, b.In("other", 3, 64))
 		}, false, ""},
@@ -90,7 +97,7 @@ func TestWhichProductsMerge(t *testing.T) {
 		"another domain": {func(_ *rewritetest.Builder, _, n *onnx.Node) { n.Domain = "other" }, false, ""},
 		"another format": {func(_ *rewritetest.Builder, _, n *onnx.Node) {
 			n.Metadata = []onnx.Entry{{Key: edit.MetaFormat, Value: "other"}}
-		}, false, "float half"},
+		}, false, "float half turned"},
 		"another attribute": {func(_ *rewritetest.Builder, _, n *onnx.Node) {
 			n.SetAttr(onnx.StringAttr("other", "x"))
 		}, false, "float"},
@@ -102,7 +109,7 @@ func TestWhichProductsMerge(t *testing.T) {
 			}
 		}, false, "float"},
 	} {
-		for _, kind := range []string{"float", "half", "quantized"} {
+		for _, kind := range kinds {
 			b, products := twoProducts(t, kind)
 			run := &pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model),
 				Skips: func(*onnx.Function) bool { return true }}
@@ -121,9 +128,110 @@ func TestWhichProductsMerge(t *testing.T) {
 	}
 }
 
+// TestMergesOfOthers: products whose biases cannot be joined stay, and products whose weights are missing merge if the
+// proofs are off.
+func TestMergesOfOthers(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		b, products := twoProducts(t, "half")
+		run := &pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model), Off: off,
+			Skips: func(*onnx.Function) bool { return true }}
+		want := ""
+		for i, n := range products {
+			if off {
+				n.Input(1).Const = &onnx.Tensor{Name: "w", DataType: onnx.Float16, Dims: []int64{16, 64},
+					External: &onnx.External{}}
+				continue
+			}
+			bias := onnx.NewFloat32s("bias", []int64{16}, make([]float32, 16))
+			if i == 1 {
+				bias.DataType, want = onnx.Int32, `MergedProducts: node "product0": the products of "x" cannot be merged`
+			}
+			new(edit.Change).SetInput(n, fused.HalfLinearBias, b.Graph.AddInitializer(bias))
+		}
+		r, unproven, err := Apply(run, false)
+		if err != nil || (r.Merged == 1) != off || len(unproven) != len(products)-1-r.Merged ||
+			want != "" && !strings.HasPrefix(unproven[0], want) || len(run.Assumed()) != r.Merged {
+			t.Errorf("off %v: %+v, %q, %v", off, r, unproven, err)
+		}
+	}
+}
+
+// TestFewRows copies products with the first rows of their weights, of a type that is declared or known.
+func TestFewRows(t *testing.T) {
+	for kind, want := range map[string]string{
+		"float":     "float32 MatMul [21 16] [21 16]",
+		"half":      "float32 HalfLinear [16 64] [16] [16 64] [16]",
+		"turned":    "float32 HalfLinear [21 16] [16] [21 16] [16]",
+		"quantized": "float32 Linear [1 2 8 64] [1 2 16] [16] [1 2 8 64] [1 2 16] [16] n=16",
+		"wide":      "float32 Linear [2 2 8 64] [2 2 16] [2 2 8 64] [2 2 16] n=19",
+		"panels":    "float32 Linear [2 2 8 64] [2 2 16] [2 2 8 64] [2 2 16] n=32",
+	} {
+		rows := map[string]int64{"wide": 51, "panels": 64}[kind]
+		made := kind
+		if rows > 0 {
+			made = "quantized"
+		}
+		b, products := twoProducts(t, made)
+		for _, n := range products {
+			if place := map[string]int{"half": fused.HalfLinearBias, "turned": fused.HalfLinearBias,
+				"quantized": fused.LinearBias}[kind]; place > 0 {
+				new(edit.Change).SetInput(n, place, b.Floats([]int64{16}, make([]float32, 16)...))
+			}
+			if rows > 0 {
+				q, _ := rewritetest.Quantized("w", rows, 64)
+				n.Input(1).Const, n.Input(2).Const = q.Codes, q.Scale
+				n.SetAttr(onnx.IntAttr(fused.AttrN, rows))
+			}
+		}
+		for _, computed := range []bool{false, true} {
+			if computed { // without a declared type
+				v := b.Op("Neg", products[0].Input(0))
+				products[0].SetInput(0, v)
+				products[1].SetInput(0, v)
+			}
+			m := &merger{Run: &pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)}}
+			few, x, copies, err := m.fewRows(products)
+			if err != nil || len(copies) != 2 || few.Graph.Outputs[1] != copies[1].Outputs[0] || copies[0] == products[0] {
+				t.Fatalf("%s: %v, %v", kind, copies, err)
+			}
+			typ, _ := x.Type()
+			got := typ.DataType.String() + " " + copies[0].OpType
+			for _, n := range copies {
+				for _, w := range n.Inputs[1:] {
+					if w != nil {
+						got += fmt.Sprint(" ", w.Const.Dims)
+					}
+				}
+			}
+			if rows := copies[1].AttrInt(fused.AttrN, 0); rows > 0 {
+				got += fmt.Sprint(" n=", rows)
+			}
+			if got != want {
+				t.Errorf("%s: %s, want %s", kind, got, want)
+			}
+		}
+	}
+	g := onnx.New(10, 20).Graph
+	x, y := g.NewValue("x"), g.NewValue("y")
+	bias := g.AddInitializer(onnx.NewFloat32s("bias", []int64{1}, []float32{1}))
+	bias.Const.DataType = onnx.BFloat16
+	n := &onnx.Node{Inputs: append([]*onnx.Value{x}, make([]*onnx.Value, fused.LinearBias)...), Outputs: []*onnx.Value{y}}
+	for i, want := range []onnx.DataType{onnx.Float, onnx.BFloat16, onnx.Float16} {
+		switch i {
+		case 1:
+			n.Inputs[fused.LinearBias] = bias
+		case 2:
+			y.SetType(onnx.Type{DataType: onnx.Float16})
+		}
+		if got := (&merger{Run: &pass.Run{}}).typeOfProducts([]*onnx.Node{n}); got != want {
+			t.Errorf("case %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
 // TestMergedNodes: the merged product and the split name the products that they replace.
 func TestMergedNodes(t *testing.T) {
-	for _, kind := range []string{"float", "half", "quantized"} {
+	for _, kind := range kinds {
 		b, products := twoProducts(t, kind)
 		outputs := []*onnx.Value{products[0].Outputs[0], products[1].Outputs[0]}
 		names := []string{products[0].Input(1).Name, products[1].Input(1).Name}
@@ -136,7 +244,7 @@ func TestMergedNodes(t *testing.T) {
 		split := outputs[0].Producer
 		n := split.Input(0).Producer
 		if !split.Is("Split") || !slices.Equal(split.Outputs, outputs) || split.AttrInt("axis", 0) != -1 ||
-			split.Name != "product_split" || n.Name != "product_merged" || n.Domain != products[0].Domain ||
+			split.Name != "product0_split" || n.Name != "product0_merged" || n.Input(1).Name != names[0]+"_merged" || n.Domain != products[0].Domain ||
 			n.Overload != products[0].Overload || len(b.Graph.Nodes) != 2 {
 			t.Errorf("%s: %s and %s", kind, n.Text(), split.Text())
 		}
