@@ -89,14 +89,14 @@ func (c *Change) keep(object any, save func() func()) {
 }
 
 func (c *Change) keepNode(n *onnx.Node) {
-	if c.Undoable && n != nil {
+	if n != nil {
 		c.keep(n, n.Save)
 	}
 }
 
 func (c *Change) keepValues(values ...*onnx.Value) {
 	for _, v := range values {
-		if c.Undoable && v != nil {
+		if v != nil {
 			c.keep(v, v.Save)
 		}
 	}
@@ -184,7 +184,7 @@ func (c *Change) remove(g *onnx.Graph, dead map[*onnx.Node]bool) error {
 	if len(dead) == 0 {
 		return nil
 	}
-	if c.Undoable && !c.whole {
+	if c.Undoable {
 		c.keepGraph(g)
 		for n := range dead {
 			c.keepNode(n)
@@ -198,10 +198,8 @@ func (c *Change) remove(g *onnx.Graph, dead map[*onnx.Node]bool) error {
 // RemoveUnused removes the given initializers of a graph that nothing reads.
 func (c *Change) RemoveUnused(g *onnx.Graph, values map[*onnx.Value]bool) {
 	c.keepGraph(g)
-	if c.Undoable {
-		for v := range values {
-			c.keepValues(v)
-		}
+	for v := range values {
+		c.keepValues(v)
 	}
 	g.RemoveUnusedInitializers(values)
 }

@@ -142,6 +142,16 @@ var edits = map[string]struct {
 		c.Drop(m.choice, m.choice)
 		return c.Finish()
 	}, func(m *model) bool { return m.choice.Graph == nil && len(m.a.Uses()) == 1 && len(m.c.Uses()) == 0 }},
+	"drop nodes of two graphs, and again": {func(c *edit.Change, m *model) error {
+		v := c.AddNode(m.branch, "Neg", []*onnx.Value{m.a}, []*onnx.Value{m.branch.NewValue("q")})
+		c.SetInput(m.call, 0, m.x)
+		c.Drop(m.choice, v, m.choice)
+		if err := c.Finish(); err != nil || m.choice.Graph != nil || v.Graph != nil {
+			return fmt.Errorf("%q and %q stay: %w", m.choice.Label(), v.Label(), err)
+		}
+		c.Drop(m.choice, v)
+		return c.Finish()
+	}, func(m *model) bool { return len(m.g.Nodes) == 5 && m.g.Value("chosen") == nil }},
 	"drop what is read": {func(c *edit.Change, m *model) error {
 		c.Drop(m.elu, m.relu)
 		c.DropConstants(m.w, m.listed, m.x, nil)
@@ -179,6 +189,19 @@ var edits = map[string]struct {
 		}},
 	"set fewer inputs": {func(c *edit.Change, m *model) error { c.SetInputs(m.last, m.last.Input(0)); return nil },
 		func(m *model) bool { return len(m.last.Inputs) == 1 && len(m.call.Outputs[0].Uses()) == 0 }},
+	"drop an input that is left out": {func(c *edit.Change, m *model) error {
+		m.last.Inputs = append(m.last.Inputs, nil)
+		before := state(m.Model)
+		c.SetInputs(m.last, m.last.Inputs[:2]...)
+		if len(m.last.Inputs) == 2 && c.Undoable {
+			if err := c.Undo(); err != nil || state(m.Model) != before {
+				return fmt.Errorf("not undone: %w", err)
+			}
+		}
+		m.last.Inputs = m.last.Inputs[:2]
+		c.SetInputs(m.last, m.w, m.last.Input(1))
+		return nil
+	}, func(m *model) bool { return len(m.last.Inputs) == 2 && m.last.Input(0) == m.w }},
 	"read another value": {func(c *edit.Change, m *model) error { c.Reread(m.a, m.x); return c.Finish() },
 		func(m *model) bool { return len(m.a.Uses()) == 0 && len(m.x.Uses()) == 4 }},
 	"take an output": {func(c *edit.Change, m *model) error { c.TakeOutput(m.relu, 2, m.a); return nil },
@@ -359,6 +382,15 @@ func TestUndoAll(t *testing.T) {
 		}
 		c.SetAttr(m.elu, onnx.FloatAttr("alpha", 5)) // a change can be reused
 	}
+	other := edit.Change{}
+	if err := c.Undo(); err != nil {
+		t.Fatal(err)
+	}
+	other.SetAttr(m.elu, onnx.FloatAttr("alpha", 7))
+	c.SetAttr(m.elu, onnx.FloatAttr("alpha", 5))
+	if err := c.Undo(); err != nil || m.elu.AttrFloat("alpha", 0) != 7 {
+		t.Errorf("the edit before the change is undone: %v, %v", m.elu.AttrFloat("alpha", 0), err)
+	}
 }
 
 // TestWhole undoes edits that replace most of a model.
@@ -491,6 +523,9 @@ func TestOrigin(t *testing.T) {
 	}
 	if got := e.Origin("Second"); !slices.Equal(got, slices.Delete(want, 1, 2)) {
 		t.Errorf("origin without replaced nodes %v", got)
+	}
+	if got := e.Origin("Second", c); len(got) != 3 || got[1].Value != `["c"]` {
+		t.Errorf("origin %v of c", got)
 	}
 	made.Metadata = []onnx.Entry{{Key: "other", Value: `["x"]`}, {Key: edit.MetaSourceNodes, Value: `["a", 1]`}}
 	if got := edit.SourceNodes(made); got != nil {

@@ -51,10 +51,7 @@ func (e *Editor) Origin(rule string, replaced ...*onnx.Node) []onnx.Entry {
 func Origin(version, rule string, replaced ...*onnx.Node) []onnx.Entry {
 	entries := []onnx.Entry{{Key: MetaRule, Value: rule}}
 	if len(replaced) > 0 {
-		names, err := json.Marshal(sourceNames(replaced))
-		if err != nil {
-			names = []byte("[]") // strings can always be marshaled
-		}
+		names, _ := json.Marshal(sourceNames(replaced)) // strings can always be marshaled
 		entries = append(entries, onnx.Entry{Key: MetaSourceNodes, Value: string(names)})
 	}
 	return append(entries, onnx.Entry{Key: MetaVersion, Value: version})

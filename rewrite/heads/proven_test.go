@@ -1,6 +1,8 @@
 package heads
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +21,8 @@ import (
 func TestHeadsAreProven(t *testing.T) {
 	for _, wrong := range []bool{false, true} {
 		m, n := rotated(t)
-		h := newMover(&pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m)}, new(prove.Prover), m.Graph)
+		p := new(prove.Prover)
+		h := newMover(&pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m)}, p, m.Graph)
 		if wrong {
 			h.tables[n.Input(1)] = n.Input(1) // unchanged, although the rows moved
 		}
@@ -30,6 +33,82 @@ func TestHeadsAreProven(t *testing.T) {
 		if p := n.Input(0).Producer; (p != nil && p.Is("Transpose") && m.Graph.Text() == before) != wrong ||
 			(len(h.unproven) > 0) != wrong {
 			t.Errorf("wrong table %v, unproven %q:\n%s", wrong, h.unproven, m.Graph.Text())
+		}
+		if cases := p.Checked().Cases; !wrong && cases != 8 { // rows and attention, on two inputs, exactly and rounded
+			t.Errorf("%d cases were tried", cases)
+		}
+		if wrong {
+			if h.tables[n.Input(1)] != nil {
+				t.Error("the table of an undone change is kept")
+			}
+			continue
+		}
+		m, _ = rotated(t)
+		m.Functions[0].Body.Nodes = nil // the rotation sums the rows of each head
+		f := onnxtest.Builder{Model: m, Graph: m.Functions[0].Body}
+		f.Graph.Outputs[0] = f.Op("CumSum", f.Graph.Inputs[0], f.Ints(2))
+		before = m.Graph.Text()
+		unproven, err := Apply(&pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m),
+			Skips: func(*onnx.Function) bool { return true }})
+		want := `HeadsInPlace: node "the RotaryEmbedding": the rows`
+		if err != nil || len(unproven) != 1 || !strings.HasPrefix(unproven[0], want) ||
+			m.Graph.Text() != before {
+			t.Errorf("a rotation that is none: %q, %v:\n%s", unproven, err, m.Graph.Text())
+		}
+	}
+}
+
+// TestFewTokens: attention is tried with a cache, if it has one, and without, on as many tokens as the graph allows.
+func TestFewTokens(t *testing.T) {
+	type dims = []int64
+	for name, c := range map[string]struct {
+		layout string
+		q      dims
+		cached bool
+		want   string // queries, keys and cached keys of each trial
+	}{
+		"free":            {"bnsh", dims{-1, 2, -1, 8}, true, "[2 2 4 8] [2 2 4 8] [2 2 3 8]; [2 2 5 8] [2 2 5 8] [2 2 0 8]"},
+		"without a cache": {"bnsh", dims{-1, 2, -1, 8}, false, "[2 2 4 8] [2 2 4 8]; [2 2 5 8] [2 2 5 8]"},
+		"one sequence":    {"bnsh", dims{1, 2, -1, 8}, false, "[1 2 4 8] [1 2 4 8]; [1 2 5 8] [1 2 5 8]"},
+		"one token":       {"bnsh", dims{-1, 2, 1, 8}, false, "[2 2 1 8] [2 2 1 8]; [2 2 1 8] [2 2 1 8]"},
+		"one token first": {"bsnh", dims{-1, 1, 2, 8}, false, "[2 1 2 8] [2 2 1 8]; [2 1 2 8] [2 2 1 8]"},
+		"one head":        {"bsnh", dims{-1, -1, 1, 8}, false, "[2 4 1 8] [2 1 4 8]; [2 5 1 8] [2 1 5 8]"},
+	} {
+		heads := c.q[1]
+		if c.layout == "bsnh" {
+			heads = c.q[2]
+		}
+		cache := dims{c.q[0], heads, -1, 8}
+		g := onnx.New(10, 20).Graph
+		n := &onnx.Node{OpType: fused.AttentionName, Inputs: make([]*onnx.Value, fused.AttentionPastValue+1)}
+		site := fused.Site{Opset: 20, Types: make([]onnx.DataType, len(n.Inputs)), Dims: make([][]int64, len(n.Inputs)),
+			Attributes: fused.Attention{Empty: "mean", HeadOrder: "blocked", QLayout: c.layout, KLayout: "bnsh",
+				VLayout: "bnsh", YLayout: "bnsh"}.Attributes()}
+		for i := range n.Inputs {
+			of := map[int]dims{fused.AttentionQ: c.q, fused.AttentionK: cache, fused.AttentionV: cache}[i]
+			if c.cached && i >= fused.AttentionPastKey {
+				of = cache
+			}
+			if of != nil {
+				n.Inputs[i], site.Types[i], site.Dims[i] = g.NewValue("v"), onnx.Float, of
+			}
+		}
+		n.Attributes = site.Attributes
+		var got []string
+		for trial, err := range fewTokensOf(n, site) {
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			var shapes []string
+			for _, i := range []int{fused.AttentionQ, fused.AttentionK, fused.AttentionPastKey} {
+				if x := trial.Inputs[i]; x != nil {
+					shapes = append(shapes, fmt.Sprint(x.Shape))
+				}
+			}
+			got = append(got, strings.Join(shapes, " "))
+		}
+		if text := strings.Join(got, "; "); text != c.want {
+			t.Errorf("%s: %s, want %s", name, text, c.want)
 		}
 	}
 }
@@ -71,7 +150,17 @@ func TestHeadsThatStay(t *testing.T) {
 		}, false},
 		"a table of an unknown size": {[]any{"batch", "heads", "tokens", 8}, nil, false},
 		"a table of one row":         {[]any{8}, nil, true},
-		"a table of each sequence":   {[]any{"batch", "tokens", 8}, nil, false},
+		"a number as a table": {nil, func(m *onnx.Model, n *onnx.Node) {
+			n.SetInput(1, m.Graph.AddInput("table", onnxtest.Type(onnx.Float)))
+		}, false},
+		"a table of five dimensions": {nil, func(m *onnx.Model, n *onnx.Node) {
+			n.SetInput(1, m.Graph.AddInput("table", onnxtest.Type(onnx.Float, "batch", 1, 1, "tokens", 8)))
+		}, false},
+		"a table of an unknown rank": {nil, func(m *onnx.Model, n *onnx.Node) {
+			n.SetInput(1, m.Graph.AddInput("table", onnx.Type{DataType: onnx.Float}))
+		}, false},
+		"a rotation of another domain": {nil, func(_ *onnx.Model, n *onnx.Node) { n.Domain = "" }, false},
+		"a table of each sequence":     {[]any{"batch", "tokens", 8}, nil, false},
 		"read in place": {nil, func(_ *onnx.Model, n *onnx.Node) {
 			n.Outputs[0].Uses()[0].Node.SetAttr(onnx.StringAttr("q_layout", "bsnh"))
 		}, false},
@@ -108,25 +197,43 @@ func TestTablesWithAnAxis(t *testing.T) {
 	for name, c := range map[string]struct {
 		axes  []int64
 		given bool // as an input of the Unsqueeze
+		dims  []any
 		nodes map[string]int
 	}{
-		"as an input":     {[]int64{1}, true, map[string]int{"Unsqueeze": 2}},
-		"from the end":    {[]int64{-3}, true, map[string]int{"Unsqueeze": 2}},
-		"as an attribute": {[]int64{1}, false, map[string]int{"Unsqueeze": 2}},
-		"of other nodes":  {nil, false, map[string]int{"Unsqueeze": 2, "Squeeze": 2}},
+		"as an input":      {[]int64{1}, true, nil, map[string]int{"Unsqueeze": 2}},
+		"from the end":     {[]int64{-3}, true, nil, map[string]int{"Unsqueeze": 2}},
+		"as an attribute":  {[]int64{1}, false, nil, map[string]int{"Unsqueeze": 2}},
+		"of all sequences": {[]int64{0}, true, []any{"tokens", 8}, map[string]int{"Unsqueeze": 2}},
+		"of other nodes":   {nil, false, nil, map[string]int{"Unsqueeze": 2, "Squeeze": 2}},
+		"an unknown axis":  {[]int64{}, true, nil, map[string]int{"Unsqueeze": 4, "Squeeze": 2}},
 	} {
 		m, n := rotated(t)
+		n.Outputs[0].SetType(onnxtest.Type(onnx.Float, "batch", 2, "tokens", 8))
 		b := onnxtest.Builder{Model: m, Graph: m.Graph}
+		if c.dims == nil {
+			c.dims = []any{"batch", "tokens", 8}
+		}
 		if c.axes != nil {
 			for i := 1; i <= 2; i++ {
-				v := b.Input("table", onnx.Float, "batch", "tokens", 8)
+				v := b.Input("table", onnx.Float, c.dims...)
 				axes := []any{v, b.Ints(c.axes...)}
-				if !c.given {
+				if len(c.axes) == 0 {
+					axes[1] = b.Input("axes", onnx.Int64, 1)
+				} else if !c.given {
 					axes = []any{v, onnx.IntsAttr("axes", c.axes)}
 				}
 				n.SetInput(i, b.Op("Unsqueeze", axes...))
-				n.Input(i).SetType(onnxtest.Type(onnx.Float, "batch", 1, "tokens", 8))
+				dims := slices.Insert(slices.Clone(c.dims), len(c.dims)-2, any(1))
+				n.Input(i).SetType(onnxtest.Type(onnx.Float, dims...))
 			}
+		}
+		keys := b.Op("Transpose", b.Input("keys", onnx.Float, "batch", "tokens", 2, 8),
+			onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		rotated := b.Op("mojo:RotaryEmbedding", keys, n.Input(1), n.Input(2), n.Attributes)
+		rotated.Producer.Overload = n.Overload
+		n.Outputs[0].Uses()[0].Node.SetInput(fused.AttentionK, rotated)
+		if err := m.Graph.Sort(); err != nil {
+			t.Fatal(err)
 		}
 		run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m), Skips: func(*onnx.Function) bool {
 			return true
@@ -141,12 +248,13 @@ func TestTablesWithAnAxis(t *testing.T) {
 		for i := 1; i <= 2; i++ {
 			v := n.Input(i)
 			axis, known := infer.Analyze(m).Constant(v.Producer.Input(1))
-			if !v.Producer.Is("Unsqueeze") || !known || axis.I[0] != 2 || !strings.HasSuffix(v.Name, "_of_tokens") {
+			if !v.Producer.Is("Unsqueeze") || !known || axis.I[0] != int64(len(c.dims)-1) ||
+				!strings.HasSuffix(v.Name, "_of_tokens") {
 				t.Errorf("%s: the table is %s", name, v.Producer.Text())
 			}
 		}
 		if a := m.Graph.Nodes[len(m.Graph.Nodes)-1]; a.AttrString("q_layout", "") != "bsnh" ||
-			a.AttrString("k_layout", "") != "bnsh" {
+			a.AttrString("k_layout", "") != "bsnh" || rotated.Producer.Input(1) != n.Input(1) {
 			t.Errorf("%s: %s", name, a.Text())
 		}
 	}
@@ -171,7 +279,7 @@ func rotated(t *testing.T, table ...any) (*onnx.Model, *onnx.Node) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.Overload = f.Overload
+		n.Name, n.Overload = "the "+op, f.Overload
 		b.Model.Functions = append(b.Model.Functions, f)
 		return n
 	}

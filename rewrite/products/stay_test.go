@@ -15,7 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// kinds are the kinds of products of float32 tokens: by floats, by float16 numbers in two layouts, or by quantized ones.
+// kinds are the kinds of products of float32 tokens: by floats, by float16 in two layouts, or by quantized numbers.
 var kinds = []string{"float", "half", "turned", "quantized"}
 
 // twoProducts returns a model with two products of x by constant weights of a kind.
@@ -144,7 +144,8 @@ func TestMergesOfOthers(t *testing.T) {
 			}
 			bias := onnx.NewFloat32s("bias", []int64{16}, make([]float32, 16))
 			if i == 1 {
-				bias.DataType, want = onnx.Int32, `MergedProducts: node "product0": the products of "x" cannot be merged`
+				bias.DataType = onnx.Int32
+				want = `MergedProducts: node "product0": the products of "x" cannot be merged`
 			}
 			new(edit.Change).SetInput(n, fused.HalfLinearBias, b.Graph.AddInitializer(bias))
 		}
@@ -191,7 +192,8 @@ func TestFewRows(t *testing.T) {
 			}
 			m := &merger{Run: &pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)}}
 			few, x, copies, err := m.fewRows(products)
-			if err != nil || len(copies) != 2 || few.Graph.Outputs[1] != copies[1].Outputs[0] || copies[0] == products[0] {
+			if err != nil || len(copies) != 2 || few.Graph.Outputs[1] != copies[1].Outputs[0] ||
+				copies[0] == products[0] {
 				t.Fatalf("%s: %v, %v", kind, copies, err)
 			}
 			typ, _ := x.Type()
@@ -215,7 +217,8 @@ func TestFewRows(t *testing.T) {
 	x, y := g.NewValue("x"), g.NewValue("y")
 	bias := g.AddInitializer(onnx.NewFloat32s("bias", []int64{1}, []float32{1}))
 	bias.Const.DataType = onnx.BFloat16
-	n := &onnx.Node{Inputs: append([]*onnx.Value{x}, make([]*onnx.Value, fused.LinearBias)...), Outputs: []*onnx.Value{y}}
+	n := &onnx.Node{Outputs: []*onnx.Value{y},
+		Inputs: append([]*onnx.Value{x}, make([]*onnx.Value, fused.LinearBias)...)}
 	for i, want := range []onnx.DataType{onnx.Float, onnx.BFloat16, onnx.Float16} {
 		switch i {
 		case 1:
@@ -244,7 +247,8 @@ func TestMergedNodes(t *testing.T) {
 		split := outputs[0].Producer
 		n := split.Input(0).Producer
 		if !split.Is("Split") || !slices.Equal(split.Outputs, outputs) || split.AttrInt("axis", 0) != -1 ||
-			split.Name != "product0_split" || n.Name != "product0_merged" || n.Input(1).Name != names[0]+"_merged" || n.Domain != products[0].Domain ||
+			split.Name != "product0_split" || n.Name != "product0_merged" ||
+			n.Input(1).Name != names[0]+"_merged" || n.Domain != products[0].Domain ||
 			n.Overload != products[0].Overload || len(b.Graph.Nodes) != 2 {
 			t.Errorf("%s: %s and %s", kind, n.Text(), split.Text())
 		}
