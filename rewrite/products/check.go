@@ -90,8 +90,8 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 		attrs := slices.Clone(n.Attributes)
 		if isQuantizedProjection(n) {
 			columns := fused.Read[fused.Linear](n.Attributes).N
-			if rows = columns; columns > 2*blocks.PanelRows {
-				rows = blocks.PanelRows + (columns-1)%blocks.PanelRows + 1
+			if rows = (columns-1)%blocks.PanelRows + 1; columns > blocks.PanelRows {
+				rows += blocks.PanelRows
 			}
 			at := slices.IndexFunc(attrs, func(a *onnx.Attribute) bool { return a.Name == fused.AttrN })
 			attrs[at] = onnx.IntAttr(fused.AttrN, rows)
