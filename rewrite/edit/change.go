@@ -181,9 +181,6 @@ func (c *Change) Finish() error {
 
 // remove removes unread nodes from a graph.
 func (c *Change) remove(g *onnx.Graph, dead map[*onnx.Node]bool) error {
-	if len(dead) == 0 {
-		return nil
-	}
 	if c.Undoable {
 		c.keepGraph(g)
 		for n := range dead {

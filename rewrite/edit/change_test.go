@@ -246,7 +246,7 @@ var edits = map[string]struct {
 		func(m *model) bool { return m.a.IsOutput() && m.g.Outputs[2] == m.a }},
 	"another output": {func(c *edit.Change, m *model) error { c.SetOutput(m.g, 0, m.a); return nil },
 		func(m *model) bool {
-			return m.g.Outputs[0] == m.a && m.a.IsOutput() && !m.y.IsOutput() && m.b.IsOutput()
+			return len(m.g.Outputs) == 2 && m.g.Outputs[0] == m.a && m.a.IsOutput() && !m.y.IsOutput() && m.b.IsOutput()
 		}},
 	"remove ports": {func(c *edit.Change, m *model) error {
 		if c.RemovePort(m.g, m.x) || !c.RemovePort(m.g, m.unused) || !c.RemovePort(m.g, m.y) {
@@ -283,6 +283,16 @@ var edits = map[string]struct {
 		}
 		return strings.Join(names, " ") == "local.twice. mojo.GLU.called mojo.MoE. other.GLU."
 	}},
+	"drop a definition": {func(c *edit.Change, m *model) error { c.DropDefinitions(m.Model, "GLU"); return nil },
+		func(m *model) bool { return len(m.Functions) == 1 }},
+	"remove a branch that returns a constant": {func(c *edit.Change, m *model) error {
+		c.AddOutput(m.branch, m.alone)
+		c.SetInput(m.call, 0, m.x)
+		c.Drop(m.choice)
+		return c.Finish()
+	}, func(m *model) bool { return m.g.Value("alone") == nil }},
+	"IR version 4": {func(c *edit.Change, m *model) error { c.RaiseIR(m.Model, 4); return nil },
+		func(m *model) bool { return m.IRVersion == 4 && m.listed.IsConstant() && len(m.g.Inputs) == 3 }},
 	"import domains": {func(c *edit.Change, m *model) error {
 		c.ImportOpset(m.Model, m.function, "more", 2)
 		c.ImportOpset(m.Model, nil, "main", 1)
