@@ -72,6 +72,7 @@ func TestWhichCachesBecomeBuffers(t *testing.T) {
 			new(edit.Change).SetOutput(m.Graph, 1, m.Op("Identity", m.sites[0].Outputs[1]))
 			new(edit.Change).SetOutput(m.Graph, 2, m.Op("Identity", m.sites[0].Outputs[2]))
 		}, ""},
+		"unread readers": {cache, func(m *made) { m.Op("Neg", m.sites[0].Outputs[1]) }, ""},
 		"another length": {cache, func(m *made) { m.attends(t, "batch", 2, "other", 8) },
 			`inputs "past_key0" and "past_key1" are not known to hold the same number of tokens`},
 		"a fixed length": {[]any{"batch", 2, 7, 8}, nil, `input "past_key0" always holds 7 tokens`},
@@ -135,6 +136,9 @@ func TestWhichCachesBecomeBuffers(t *testing.T) {
 			r.BytesPerToken != int64(len(m.pasts)*2*8*4) || r.Check.Cases == 0 || r.Rows ||
 			(len(r.Readers) == 2) != (name == "readers of lengths") {
 			t.Errorf("%s: %+v", name, r)
+		}
+		if dead, _ := edit.Unread(m.Graph.Nodes); len(dead) > 0 {
+			t.Errorf("%s: unread nodes are left:\n%s", name, m.Graph.Text())
 		}
 		for i, n := range m.sites {
 			if n.Input(fused.AttentionPastLength) != length || n.Input(fused.AttentionPastKey) != m.pasts[2*i] {

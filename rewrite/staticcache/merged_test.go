@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
@@ -27,6 +28,9 @@ func TestMergedDecoder(t *testing.T) {
 		if n.Is("If") {
 			t.Errorf("node %q is left", n.Name)
 		}
+	}
+	if dead, constants := edit.Unread(m.Graph.Nodes); len(dead)+len(constants) > 0 {
+		t.Errorf("%d nodes are unread", len(dead))
 	}
 	rewritetest.CheckOrder(t, m)
 	inputs := func(past, room int, flag int64) map[string]*reference.Tensor {
