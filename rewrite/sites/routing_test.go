@@ -120,91 +120,6 @@ func TestSizesOfExperts(t *testing.T) {
 	}
 }
 
-// TestTrialsOfExperts: logits and gates choose the experts of the trial, and weights have its kind.
-func TestTrialsOfExperts(t *testing.T) {
-	g := onnx.New(10, 18).Graph
-	ids, weights, gates, logits := g.AddInput("ids", onnx.Type{}), g.AddInput("weights", onnx.Type{}),
-		g.AddInput("gates", onnx.Type{}), g.AddInput("logits", onnx.Type{})
-	const tokens, experts, chosen = 4, 6, 2
-	x := &routed{proof: &proof{Checker: &Checker{}, c: &Site{Types: []onnx.DataType{onnx.Int64, onnx.Float, onnx.Float,
-		onnx.Float}, Match: &patterns.Match{Inputs: []value{ids, weights, gates, logits}}}},
-		r: &routing{experts: experts, chosen: chosen, logits: true,
-			roles: []fused.Role{fused.RoleIDs, fused.RoleWeights, fused.RoleGates, fused.RoleLogits}}}
-	shapes := [][]int64{{tokens, chosen}, {tokens, chosen}, {tokens, experts}, {tokens, experts}}
-	for kind, in := range map[weightKind][2]float64{someWeights: {0.05, 1.05}, smallWeights: {0.05 / 1024, 1.05 / 1024},
-		greatWeights: {3.2, 67.2}, noWeights: {0, 0}, oneWeight: {0, 1}} {
-		made, to, err := x.trialInputs(&trial{size: size{shapes: shapes, tokens: tokens}, kind: prove.Normal,
-			weights: kind, hits: 5, start: 1}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(made[0].I, to) || !slices.Equal(to, x.r.route(tokens, 5, 1)) {
-			t.Errorf("the ids are %v, want %v", made[0].I, to)
-		}
-		for token := range tokens {
-			mine := to[token*chosen:][:chosen]
-			for place, w := range made[1].F[token*chosen:][:chosen] {
-				if w < in[0] || w > in[1] || kind == oneWeight && (w == 1) != (token%chosen == place) {
-					t.Errorf("kind %d: the weights are %v", kind, made[1].F)
-				}
-				if gate := made[2].F[token*experts+int(mine[place])]; gate != w {
-					t.Errorf("kind %d: the gate is %g, the weight %g", kind, gate, w)
-				}
-			}
-			row := made[3].F[token*experts:][:experts]
-			for e, gate := range made[2].F[token*experts:][:experts] {
-				if is := slices.Contains(mine, int64(e)); !is && gate != 0 || is != (row[e] > 0) {
-					t.Errorf("kind %d: token %d of %v has the gate %g and the logits %v", kind, token, mine, gate, row)
-				}
-			}
-			if most := slices.Max(row); (most > 10) != (kind == oneWeight) ||
-				most > 10 && row[mine[token%chosen]] != most {
-				t.Errorf("kind %d: logits %v for %v", kind, row, mine)
-			}
-		}
-	}
-	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16} {
-		for _, k := range append([]prove.Kind{prove.Normal}, expertKinds...) {
-			none := typ == onnx.Float16 && (k.Name == "small" || k.Name == "large" || k.Name == "wide")
-			if holdsKind(k, typ) == none {
-				t.Errorf("%s holds %s tokens: %v", typ, k.Name, !none)
-			}
-		}
-	}
-	for want, shape := range map[float64][]int64{0.25: {3, 4, 16}, 0.5: {4, 2}, 1: {9}} {
-		if got := matrixScale(shape); got != want {
-			t.Errorf("a matrix of %v is scaled by %g, want %g", shape, got, want)
-		}
-	}
-}
-
-// TestRandomNumbers: numbers depend only on their place and on the input, and are normally distributed.
-func TestRandomNumbers(t *testing.T) {
-	const n = 1000
-	whole, part, other := make([]float64, n), make([]float64, 100), make([]float64, n)
-	for number, list := range map[int][]float64{3: whole, 4: other} {
-		if err := randomNumbers(number, 2, onnx.Float16)(list, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, at := range []int{0, 1, 63, 64, 500} {
-		if err := randomNumbers(3, 2, onnx.Float16)(part, at); err != nil || !slices.Equal(part, whole[at:at+100]) {
-			t.Errorf("from %d on: %v", at, err)
-		}
-	}
-	sum, squares := 0.0, 0.0
-	for i, x := range whole {
-		if sum += x; prove.RoundTo(onnx.Float16, x) != x {
-			t.Errorf("number %d is %g", i, x)
-		}
-		squares += x * x
-	}
-	if math.Abs(sum/n) > 0.3 || math.Abs(squares/n-4) > 1 || slices.Equal(whole, other) || slices.Equal(whole[:64],
-		whole[64:128]) {
-		t.Errorf("the mean is %g, of the squares %g, want 0 and 4", sum/n, squares/n)
-	}
-}
-
 // TestLimits finds the numbers of a graph that may be capacities of experts.
 func TestLimits(t *testing.T) {
 	number := func(b builder, x int64) value { return b.Ints(x) }
@@ -349,57 +264,6 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestHardInputs lists the kinds of inputs that an op's sites are checked on.
-func TestHardInputs(t *testing.T) {
-	names := func(op string, types ...onnx.DataType) []string {
-		var list []string
-		for _, h := range HardInputsOf(fused.Lookup(op), fused.Site{Types: types}) {
-			list = append(list, h.Name)
-		}
-		return list
-	}
-	for op, c := range map[string]struct {
-		typ  onnx.DataType
-		want string
-	}{
-		fused.GLUName:  {onnx.Float16, "normal small large huge tiny zeros one-hot repeated"},
-		fused.MoEName:  {onnx.Float, "normal small large huge zeros one-hot repeated wide"},
-		"MoE float16":  {onnx.Float16, "normal huge zeros one-hot repeated"},
-		"TopKRouter":   {onnx.Float, "normal repeated wide"},
-		"no such kind": {},
-	} {
-		if name, _, _ := strings.Cut(op, " "); c.want != "" {
-			if got := strings.Join(names(name, c.typ), " "); got != c.want {
-				t.Errorf("%s of %s: %s, want %s", op, c.typ, got, c.want)
-			}
-		}
-	}
-	op := fused.Lookup(fused.MoEName)
-	site := fused.Site{Types: []onnx.DataType{onnx.Float, onnx.Float, onnx.Int64, onnx.Float, onnx.Undefined},
-		Dims: [][]int64{{3, 8}, {3, 2}, {3, 2}, {4, 16, 8}, nil}}
-	for _, h := range HardInputsOf(op, site) {
-		tokens, err := h.Tensor(op, site, fused.MoEX)
-		if err != nil || len(tokens.F) != 24 || (slices.Max(tokens.F) == 0) != (h.Name == "zeros") {
-			t.Errorf("%s: tokens %v, %v", h.Name, tokens, err)
-		}
-		ids, err := h.Tensor(op, site, fused.MoEIDs)
-		if err != nil || slices.Min(ids.I) < 0 || slices.Max(ids.I) >= fewNumbers || distinct(ids.I) < 2 {
-			t.Errorf("%s: ids %v, %v", h.Name, ids, err)
-		}
-		matrix, err := h.Tensor(op, site, fused.MoEGateUp)
-		if err != nil || slices.Max(matrix.F) > 6*matrixScale(site.Dims[3]) {
-			t.Errorf("%s: a matrix up to %g, %v", h.Name, slices.Max(matrix.F), err)
-		}
-		if none, err := h.Tensor(op, site, fused.MoEDown); none != nil || err != nil {
-			t.Errorf("%s: %v for an input that is left out", h.Name, none)
-		}
-		if h.Numbers(op, site, fused.MoEIDs) != "" || h.Numbers(op, site, fused.MoEGateUp) != "normal" ||
-			(h.Numbers(op, site, fused.MoEX) == "normal") != (h.Name == "normal") {
-			t.Errorf("%s: the numbers of tokens are named %q", h.Name, h.Numbers(op, site, fused.MoEX))
-		}
-	}
-}
-
 // TestGates: operands of linear attention are in their ranges, or every seventh number is outside.
 func TestGatesInRange(t *testing.T) {
 	for _, rows := range []int{1, 100} {
@@ -445,31 +309,6 @@ func TestGatesInRange(t *testing.T) {
 		if got := short(errors.New(text)); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-	}
-}
-
-// TestPeaks: peaks of a router with groups distinguish the orders of groups.
-func TestPeaks(t *testing.T) {
-	in := []*reference.Tensor{reference.NewFloats(onnx.Float, []int{2, 8}, make([]float64, 16)),
-		reference.NewFloats(onnx.Float, []int{8}, slices.Repeat([]float64{3}, 8))}
-	x := &routed{r: &routing{experts: 8, chosen: 2, roles: []fused.Role{fused.RoleLogits, fused.RoleCorrection},
-		call: &Call{Site: fused.Site{Attributes: []*onnx.Attribute{onnx.IntAttr(fused.AttrGroups, 2)}}}}}
-	x.peaked(&trial{peaks: 1, start: 1}, in)
-	for token, group := range []int{1, 0} {
-		row := in[0].F[token*8:][:8]
-		mine, others := row[group*4:][:4], row[(1-group)*4:][:4]
-		sum := func(v []float64) (s float64) {
-			for _, x := range v {
-				s += x
-			}
-			return s
-		}
-		if slices.Max(mine) <= slices.Max(others) || sum(mine) >= sum(others) || mine[3] != slices.Max(mine) {
-			t.Errorf("token %d peaks in group %d: %v", token, group, row)
-		}
-	}
-	if slices.Max(in[1].F) != 0 {
-		t.Errorf("the correction is %v", in[1].F)
 	}
 }
 

@@ -1,7 +1,6 @@
 package staticcache
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -32,20 +31,6 @@ func LengthFromBatch(run *pass.Run, o Options) error {
 		return c.checkRowPositions()
 	}
 	return c.checkLengths()
-}
-
-// CheckRows checks the readers of lengths of a model with a length for each sequence, before and after a change of its
-// first attention, and returns the error after the change.
-func CheckRows(run *pass.Run, change func(m *onnx.Model, attention *onnx.Node)) error {
-	c, err := begin(run, Options{RowLengths: true})
-	if err == nil {
-		err = c.checkRows()
-	}
-	if err != nil {
-		return fmt.Errorf("before the change: %w", err)
-	}
-	change(c.Model, c.sites[0].node)
-	return c.checkRows()
 }
 
 // UnequalLengths checks attention on a buffer that reads other lengths than its input.

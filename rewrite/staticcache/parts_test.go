@@ -96,39 +96,46 @@ func TestPositionsOfTokens(t *testing.T) {
 	left := prove.Padding{Exists: func(b, j, _ int) bool { return b != 1 || j >= 3 }} // the second has 3 tokens fewer
 	valid := func(b, i int) int64 { return past + int64(i) - 3*int64(b%2) }
 	hidden := prove.Padding{Exists: func(b, j, _ int) bool { return b != 1 || j < past }}
+	const shared, each, both = "shared", "each", "shared each"
+	flat, more := count(1, plain), append(slices.Clone(count(1, plain).I), past+int64(added))
 	for name, c2 := range map[string]struct {
-		x                 *reference.Tensor
-		padding           *prove.Padding
-		counted           bool
-		positions, exists bool
+		x       *reference.Tensor
+		padding *prove.Padding
+		counted bool
+		are     string
 	}{
-		"one row":               {count(1, plain), nil, true, true, false},
-		"a row of each":         {count(batch, plain), nil, true, true, true},
-		"without a mask":        {count(batch, plain), nil, false, true, false},
-		"with more axes":        {count(1, plain, 1, 1), nil, true, true, false},
-		"as floats":             {floats(count(batch, plain), 0), nil, true, true, true},
-		"floats between":        {floats(count(1, plain), 0.5), nil, true, false, false},
-		"from zero":             {count(1, func(_, i int) int64 { return int64(i) }), nil, true, false, false},
-		"the last differs":      {count(1, func(_, i int) int64 { return past + int64(min(i, added-2)) }), nil, true, false, false},
-		"another batch":         {count(batch+1, plain), nil, true, false, false},
-		"flat":                  {reference.NewInts(onnx.Int64, []int{added}, count(1, plain).I), nil, true, false, false},
-		"more tokens":           {reference.NewInts(onnx.Int64, []int{1, added + 1}, append(count(1, plain).I, past+int64(added))), nil, true, false, false},
-		"wider":                 {reference.NewInts(onnx.Int64, []int{1, added, 2}, make([]int64, 2*added)), nil, true, false, false},
-		"unknown":               {nil, nil, true, false, false},
-		"padded":                {count(batch, valid), &left, true, false, true},
-		"padded, not counted":   {count(batch, plain), &left, true, true, false},
-		"hidden tokens, padded": {count(batch, func(b, i int) int64 { return past + int64(i) - int64(b%2)*99 }), &hidden, true, false, true},
+		"one row":             {count(1, plain), nil, true, shared},
+		"a row of each":       {count(batch, plain), nil, true, both},
+		"without a mask":      {count(batch, plain), nil, false, shared},
+		"with more axes":      {count(1, plain, 1, 1), nil, true, shared},
+		"as floats":           {floats(count(batch, plain), 0), nil, true, both},
+		"floats between":      {floats(count(1, plain), 0.5), nil, true, ""},
+		"from zero":           {count(1, func(_, i int) int64 { return int64(i) }), nil, true, ""},
+		"the last differs":    {count(1, func(_, i int) int64 { return past + int64(min(i, added-2)) }), nil, true, ""},
+		"another batch":       {count(batch+1, plain), nil, true, ""},
+		"flat":                {reference.NewInts(onnx.Int64, []int{added}, flat.I), nil, true, ""},
+		"more tokens":         {reference.NewInts(onnx.Int64, []int{1, added + 1}, more), nil, true, ""},
+		"wider":               {reference.NewInts(onnx.Int64, []int{1, added, 2}, make([]int64, 2*added)), nil, true, ""},
+		"unknown":             {nil, nil, true, ""},
+		"padded":              {count(batch, valid), &left, true, each},
+		"padded, not counted": {count(batch, plain), &left, true, shared},
+		"hidden tokens": {count(batch, func(b, i int) int64 { return plain(b, i) - int64(b%2)*99 }), &hidden, true,
+			each},
 	} {
 		if c.counted = nil; c2.counted {
 			c.counted = v
 		}
 		runs := []lengthsRun{{0, past, c2.padding, map[*onnx.Value]*reference.Tensor{v: c2.x}}}
-		if c2.x == nil {
-			delete(runs[0].values, v)
+		var are []string
+		for existing, what := range map[bool]string{false: shared, true: each} {
+			if c.arePositions(runs, v, existing) {
+				are = append(are, what)
+			}
 		}
-		if got, exist := c.arePositions(runs, v, false), c.arePositions(runs, v, true); got != c2.positions ||
-			exist != c2.exists {
-			t.Errorf("%s: %v are positions %v, of valid tokens %v", name, c2.x, got, exist)
+		slices.Sort(are)
+		slices.Reverse(are)
+		if got := strings.Join(are, " "); got != c2.are {
+			t.Errorf("%s: %v are positions %q, want %q", name, c2.x, got, c2.are)
 		}
 	}
 	one, two := count(1, plain), count(1, valid)
@@ -166,53 +173,96 @@ func TestRowsNeedMasks(t *testing.T) {
 	input := func(t onnx.DataType, dims ...any) func(m *made) {
 		return func(m *made) { m.Output(m.Op("Identity", m.Input("more", t, dims...))) }
 	}
+	const all = `input "more" has one row for all`
 	for name, c := range map[string]struct {
-		o      Options
+		packed bool
 		change func(m *made)
 		want   string
 	}{
-		"causal":     {Options{RowLengths: true}, nil, ""},
-		"not causal": {Options{RowLengths: true}, causal(0), "has no mask per sequence"},
-		"packed":     {Options{RowLengths: true, Packed: true}, causal(0), ""},
-		"of valid keys": {Options{RowLengths: true}, func(m *made) {
+		"causal":     {false, nil, ""},
+		"not causal": {false, causal(0), "has no mask per sequence and would see the padding"},
+		"packed":     {true, causal(0), ""},
+		"of valid keys": {false, func(m *made) {
 			causal(0)(m)
 			m.sites[0].SetInput(fused.AttentionKeyValid, m.Input("valid", onnx.Int64, "batch", "all"))
 		}, ""},
-		"of a bias": {Options{RowLengths: true}, func(m *made) {
+		"of a bias": {false, func(m *made) {
 			m.sites[0].SetInput(fused.AttentionBias, m.Floats([]int64{1, 1}, 0))
-		}, "is not known to be right"},
-		"positions of all":      {Options{RowLengths: true}, input(onnx.Int64, "new"), `input "more" has one row for all`},
-		"one row of positions":  {Options{RowLengths: true}, input(onnx.Int64, 1, "new"), `input "more" has one row for all`},
-		"behind other axes":     {Options{RowLengths: true}, input(onnx.Int64, 1, 3, "new"), `input "more" has one row`},
-		"positions of each":     {Options{RowLengths: true}, input(onnx.Int64, "batch", "new"), ""},
-		"another number":        {Options{RowLengths: true}, input(onnx.Int64, "others"), ""},
-		"a number":              {Options{RowLengths: true}, input(onnx.Int64), ""},
-		"data of all":           {Options{RowLengths: true}, input(onnx.Float, "new"), ""},
-		"tokens before a batch": {Options{RowLengths: true}, input(onnx.Int64, "new", 1), ""},
+		}, "which is not known to be right"},
+		"positions of all":      {false, input(onnx.Int64, "new"), all},
+		"one row of positions":  {false, input(onnx.Int64, 1, "new"), all},
+		"behind other axes":     {false, input(onnx.Int64, 1, 3, "new"), all},
+		"positions of each":     {false, input(onnx.Int64, "batch", "new"), ""},
+		"another number":        {false, input(onnx.Int64, "others"), ""},
+		"a number":              {false, input(onnx.Int64), ""},
+		"data of all":           {false, input(onnx.Float, "new"), ""},
+		"tokens before a batch": {false, input(onnx.Int64, "new", 1), ""},
 	} {
-		_, x := changeOf(t, c.o, c.change)
-		if err := x.checkRows(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		_, x := changeOf(t, Options{RowLengths: true, Packed: c.packed}, c.change)
+		err := x.checkRows()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
 	buffer := reference.NewFloats(onnx.Float, []int{2, 1, 3, 2}, slices.Repeat([]float64{1, 2, 3, 4, 5, 6}, 2))
-	if got := withJunk(buffer, []int64{1, 3}, 9); !slices.Equal(got.F, []float64{1, 2, 9, 9, 9, 9, 1, 2, 3, 4, 5, 6}) ||
-		buffer.F[2] != 3 {
+	want := []float64{1, 2, 9, 9, 9, 9, 1, 2, 3, 4, 5, 6}
+	if got := withJunk(buffer, []int64{1, 3}, 9); !slices.Equal(got.F, want) || buffer.F[2] != 3 {
 		t.Errorf("junk in %v", got.F)
 	}
 }
 
+// TestReadersOfRows: a reader of positions takes a row for each sequence if its output has one.
+func TestReadersOfRows(t *testing.T) {
+	m, c := changeOf(t, Options{RowLengths: true}, func(m *made) {
+		m.Input("x", onnx.Float, "batch", 1, "new", 8)
+		m.Input("table", onnx.Float, "batch", 1, "new", 8)
+		m.Input("flat", onnx.Float, "new", 8)
+		m.Input("rows", onnx.Float, "batch", "new", 8)
+	})
+	x, table, flat, rows := m.Graph.Value("x"), m.Graph.Value("table"), m.Graph.Value("flat"), m.Graph.Value("rows")
+	for i, r := range []struct {
+		op    string
+		in    []*onnx.Value
+		rank  int
+		takes bool
+	}{
+		{"Add", []*onnx.Value{x, table}, 4, true}, {"Where", []*onnx.Value{x, x, table}, 4, true},
+		{"Add", []*onnx.Value{x, flat}, 2, false}, {"Add", []*onnx.Value{flat, flat}, 2, false},
+		{"MatMul", []*onnx.Value{x, table}, 4, false}, {"local:Add", []*onnx.Value{x, table}, 4, false},
+		{"mojo:RotaryEmbedding", []*onnx.Value{x, table, table}, 4, true},
+		{"mojo:Other", []*onnx.Value{x, table}, 4, false}, {"RotaryEmbedding", []*onnx.Value{x, rows}, 3, true},
+		{"RotaryEmbedding", []*onnx.Value{x, flat}, 2, false}, {"RotaryEmbedding", []*onnx.Value{rows, x}, 4, false},
+	} {
+		n := m.Op(r.op, anys(r.in)...).Producer
+		n.Outputs[0].SetType(onnxtest.Type(onnx.Float, "batch", 1, "new", 8))
+		if r.rank == 2 && r.in[0] == flat {
+			n.Outputs[0].SetType(onnxtest.Type(onnx.Float, "new", 8))
+		}
+		c.patched = infer.Analyze(m.Model)
+		last := len(r.in) - 1
+		if got := c.takesRows(onnx.Use{Node: n, Index: last}, r.rank, c.batchOf(0), 0); got != r.takes {
+			t.Errorf("reader %d, %s: takes rows: %v", i, r.op, got)
+		}
+	}
+	if n := m.Op("Abs", m.Op("Abs", m.Graph.AddInput("unknown", onnx.Type{}))).Producer; c.takesRows(onnx.Use{Node: n},
+		4, 2, 0) {
+		t.Error("a reader of an unknown shape takes rows")
+	}
+}
+
+func anys(list []*onnx.Value) (out []any) {
+	for _, v := range list {
+		out = append(out, v)
+	}
+	return out
+}
+
 // TestEmptyPasts returns inputs of a merged decoder for new tokens only.
 func TestEmptyPasts(t *testing.T) {
-	for _, v := range []struct {
-		t   onnx.Type
-		may bool
-	}{{onnxtest.Type(onnx.Float, "b", 2, "n", 8), true}, {onnxtest.Type(onnx.Float16, 1, 2, 3), true},
-		{onnxtest.Type(onnx.Float, "b", "n"), false}, {onnxtest.Type(onnx.Int64, 1, 2, 3), false},
-		{onnx.Type{DataType: onnx.Float}, true}} {
-		x := onnx.New(10, 20).Graph.AddInput("x", v.t)
-		if mayBePast(x) != v.may {
-			t.Errorf("%s may be a past: %v", v.t, !v.may)
+	for i, typ := range []onnx.Type{onnxtest.Type(onnx.Float, "b", 2, "n", 8), onnxtest.Type(onnx.Float16, 1, 2, 3),
+		{DataType: onnx.Float}, onnxtest.Type(onnx.Float, "b", "n"), onnxtest.Type(onnx.Int64, 1, 2, 3)} {
+		if x := onnx.New(10, 20).Graph.AddInput("x", typ); mayBePast(x) != (i < 3) {
+			t.Errorf("%s may be a past: %v", typ, i >= 3)
 		}
 	}
 	if !mayBePast(onnx.New(10, 20).Graph.NewValue("untyped")) {
@@ -237,7 +287,8 @@ func TestEmptyPasts(t *testing.T) {
 		}
 	}
 	b.Input("other", onnx.Float, "b", 4)
-	if _, err := emptyPast(b.Model, found, 3, prove.NoPadding); err == nil || !strings.Contains(err.Error(), `"other"`) {
+	_, err = emptyPast(b.Model, found, 3, prove.NoPadding)
+	if err == nil || !strings.Contains(err.Error(), `"other"`) {
 		t.Errorf("another input: %v", err)
 	}
 }

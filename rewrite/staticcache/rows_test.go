@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
@@ -185,25 +184,6 @@ func TestRowLengthsAreRefused(t *testing.T) {
 				t.Errorf("positions are %v", r.Cache.Positions)
 			}
 		})
-	}
-}
-
-// TestRowLengthsNeedAMask has attention whose sequences would read the rows after shorter ones.
-func TestRowLengthsNeedAMask(t *testing.T) {
-	for want, change := range map[string]func(*onnx.Model, *onnx.Node){
-		"has no mask per sequence and would see the padding": func(_ *onnx.Model, n *onnx.Node) {
-			n.SetAttr(onnx.IntAttr("causal", 0))
-			n.SetInput(fused.AttentionKeyValid, nil)
-		},
-		`adds "bias" to the scores, which is not known to be right`: func(m *onnx.Model, n *onnx.Node) {
-			bias := onnx.NewFloat32s("bias", []int64{1, 1}, []float32{0})
-			n.SetInput(fused.AttentionBias, m.Graph.AddInitializer(bias))
-		},
-	} {
-		err := staticcache.CheckRows(patched(t, rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")), change)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
 	}
 }
 
