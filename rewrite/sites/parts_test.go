@@ -48,9 +48,15 @@ func TestCut(t *testing.T) {
 		"random":            {list{x}, list{b.Op("RandomNormalLike", x)}, "depend on random numbers of node"},
 		"an attribute": {list{x}, list{b.Op("Elu", x, onnx.RefAttr("alpha", onnx.AttrFloat, "slope"))},
 			`depend on the attribute "slope"`},
-		"many zeros":     {list{x}, list{b.Op("Div", x, wide(0))}, "div"},
-		"many numbers":   {list{x}, list{b.Op("Div", x, wide(1))}, "of 1048580 bytes, which is not an input"},
-		"a copy":         {copies[:1], list{b.Op("Min", copies[0], copies[1])}, "min"},
+		"many zeros":   {list{x}, list{b.Op("Div", x, wide(0))}, "div"},
+		"many numbers": {list{x}, list{b.Op("Div", x, wide(1))}, "of 1048580 bytes, which is not an input"},
+		"a copy":       {copies[:1], list{b.Op("Min", copies[0], copies[1])}, "min"},
+		"a rough size": {list{x}, list{b.Op("Mul", x, b.Op("Cast", b.Op("Mod", b.Op("Gather", b.Op("Shape", x), 0), 2),
+			onnx.IntAttr("to", int64(onnx.Float))))}, "depends on the sizes of inputs by more than sums and products"},
+		"a known size": {list{x}, list{b.Op("Mul", x, b.Op("Cast", b.Op("Gather", b.Op("Shape", x), 0),
+			onnx.IntAttr("to", int64(onnx.Float))))}, "mul"},
+		"a number":       {list{x}, list{b.Op("Mul", x, b.Op("Squeeze", b.Floats([]int64{1}, 2)))}, "mul"},
+		"an outer value": {list{b.Graph.Value("c")}, list{within}, `depend on "x", which is not an input`},
 		"another weight": {copies[:1], list{b.Op("Max", copies[0], copies[2])}, "max"},
 	} {
 		m := &patterns.Match{Op: "Any", Inputs: c.in, Outputs: c.out,
@@ -66,13 +72,63 @@ func TestCut(t *testing.T) {
 				ops = append(ops, strings.ToLower(n.OpType))
 			}
 			got = strings.Join(ops, " ")
-			if equal := name == "a repeated value" || name == "a copy"; s.varying != (name == "a shape") ||
-				(len(s.equal) == 1) != equal {
+			if equal := name == "a repeated value" || name == "a copy"; (len(s.equal) == 1) != equal ||
+				s.varying != (name == "a shape" || name == "a known size") ||
+				(len(s.numbers) == 1) != (name == "a number") {
 				t.Errorf("%s: %+v", name, s)
 			}
 		}
 		if got != c.want && (err == nil || !strings.Contains(got, c.want)) {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestCongruent: values are congruent if nodes with equal attributes compute them from the same values.
+func TestCongruent(t *testing.T) {
+	b := onnxtest.New(20)
+	x, y := b.Input("x", onnx.Float, 4), b.Input("y", onnx.Float, 4)
+	elu := func(v *onnx.Value, alpha float32) *onnx.Value { return b.Op("Elu", v, onnx.FloatAttr("alpha", alpha)) }
+	split := func() (parts []*onnx.Value) {
+		n := b.Op("Split", x, onnx.IntAttr("num_outputs", 2)).Producer
+		n.Outputs = append(n.Outputs, b.Graph.NewValue("second"))
+		n.Outputs[1].Producer, n.Outputs[1].Output = n, 1
+		return n.Outputs
+	}
+	chain := func(n int) *onnx.Value {
+		v := x
+		for range n {
+			v = b.Op("Neg", v)
+		}
+		return v
+	}
+	first, second := split(), split()
+	for name, c := range map[string]struct {
+		a, b *onnx.Value
+		same bool
+	}{
+		"one value":           {x, x, true},
+		"two inputs":          {x, y, false},
+		"nodes":               {elu(x, 1), elu(x, 1), true},
+		"another attribute":   {elu(x, 1), elu(x, 2), false},
+		"another input":       {elu(x, 1), elu(y, 1), false},
+		"another op":          {b.Op("Abs", x), b.Op("Neg", x), false},
+		"more inputs":         {b.Op("Max", x), b.Op("Max", x, x), false},
+		"another domain":      {b.Op("local:Abs", x), b.Op("Abs", x), false},
+		"an input and a node": {x, b.Op("Neg", x), false},
+		"outputs":             {first[1], second[1], true},
+		"other outputs":       {first[0], second[1], false},
+		"random":              {b.Op("RandomNormalLike", x), b.Op("RandomNormalLike", x), false},
+		"numbers":             {b.Floats(nil, 2), b.Floats(nil, 2), true},
+		"other numbers":       {b.Floats(nil, 2), b.Floats(nil, 3), false},
+		"a number and a node": {b.Floats(nil, 2), b.Op("Neg", x), false},
+		"left out":            {b.Op("Clip", x, nil, y), b.Op("Clip", x, nil, y), true},
+		"the other left out":  {b.Op("Clip", x, nil, y), b.Op("Clip", x, y), false},
+		"deep":                {chain(maxCongruence), chain(maxCongruence), true},
+		"too deep":            {chain(maxCongruence + 1), chain(maxCongruence + 1), false},
+	} {
+		if congruent(c.a, c.b, maxCongruence) != c.same || congruent(c.b, c.a, maxCongruence) != c.same {
+			t.Errorf("%s: congruent %v", name, !c.same)
 		}
 	}
 }

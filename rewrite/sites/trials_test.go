@@ -257,6 +257,12 @@ func TestTrialsOfOps(t *testing.T) {
 		}
 		return fmt.Sprintf("%d inputs %08x", n, sum.Sum32())
 	}
+	chosen := func(w weightKind) string {
+		r, sum := &routing{experts: 6, chosen: 2}, crc32.NewIEEE()
+		logits := r.choosing(&trial{size: size{tokens: 4}, weights: w, start: 1}, onnx.Float16, r.route(4, 5, 1))
+		write(sum, reference.NewFloats(onnx.Float16, []int{4, 6}, logits))
+		return fmt.Sprintf("%08x", sum.Sum32())
+	}
 	type types = []onnx.DataType
 	f, half := onnx.Float, onnx.Float16
 	attends := func(a fused.Attention) fused.Site {
@@ -273,6 +279,8 @@ func TestTrialsOfOps(t *testing.T) {
 		return s
 	}
 	for name, c := range map[string][2]string{
+		"chosen":     {chosen(someWeights), "8989b6e0"},
+		"one weight": {chosen(oneWeight), "b4d25be6"},
 		"router": {router(f, 1),
 			"26 trials 711a8cfe"},
 		"groups": {router(half, 4),
