@@ -29,7 +29,8 @@ type builder struct {
 	pins  map[int]string  // why an exponent is 0
 	links map[int][]int   // equal exponents
 	fixed map[string]bool // Options.Fixed
-	// widens holds the scales of quantized weights in float16 that become float32 if they are scaled.
+	// widens holds the scales and offsets of quantized weights in float16. Those of a node become float32 if one of
+	// them loses digits.
 	widens map[onnx.Use]bool
 }
 

@@ -26,6 +26,11 @@ type scaler struct {
 func (s *scaler) write(b *builder, exponent func(int) int) error {
 	s.made = map[*onnx.Value]map[int]*onnx.Value{}
 	for _, n := range nodes(s.graph) {
+		wide := false
+		for i, v := range n.Inputs {
+			use := onnx.Use{Node: n, Index: i}
+			wide = wide || b.widens[use] && !keepsDigits(v.Constant(), exponent(b.reads[use]))
+		}
 		for i, v := range slices.Clone(n.Inputs) {
 			x, ok := b.reads[onnx.Use{Node: n, Index: i}]
 			if !ok || exponent(x) == 0 {
@@ -36,7 +41,7 @@ func (s *scaler) write(b *builder, exponent func(int) int) error {
 				return !ok || exponent(other) != exponent(x)
 			})
 			to := v.Constant().DataType
-			if b.widens[onnx.Use{Node: n, Index: i}] {
+			if wide && b.widens[onnx.Use{Node: n, Index: i}] {
 				to = onnx.Float
 			}
 			w, err := s.scaled(v, exponent(x), to, alone)
@@ -61,6 +66,16 @@ func (s *scaler) write(b *builder, exponent func(int) int) error {
 	}
 	s.edit.DropConstants(s.old...)
 	return s.edit.Finish()
+}
+
+// keepsDigits reports whether a constant times a power of two has the same type.
+func keepsDigits(t *onnx.Tensor, exponent int) bool {
+	e, power, keeps, b := elements[t.DataType], math.Ldexp(1, exponent), true, make([]byte, 8)
+	err := each(t, func(x float64) {
+		e.write(b, power*x)
+		keeps = keeps && (e.read(b) == power*x || x != x)
+	})
+	return err == nil && keeps
 }
 
 // ownConstants copies small constants of float32 nodes that others read too, so that the copies are not rounded.
