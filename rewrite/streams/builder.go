@@ -29,8 +29,8 @@ type builder struct {
 	pins  map[int]string  // why an exponent is 0
 	links map[int][]int   // equal exponents
 	fixed map[string]bool // Options.Fixed
-	// widens holds the scales and offsets of quantized weights in float16. Those of a node become float32 if one of
-	// them loses digits.
+	// widens holds the scales and offsets of quantized weights in float16. All scales and offsets of a node become
+	// float32 if one of them loses digits.
 	widens map[onnx.Use]bool
 }
 

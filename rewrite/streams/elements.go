@@ -64,7 +64,7 @@ func each(t *onnx.Tensor, see func(float64)) error {
 	return nil
 }
 
-// rangeOf returns the least and the largest finite magnitude in a constant, except zeros; 0 if there is none.
+// rangeOf returns the least and the largest finite magnitude in a constant, except zeros; 0 if there are only zeros.
 func rangeOf(t *onnx.Tensor) (least, most float64, err error) {
 	err = each(t, func(x float64) {
 		if x = math.Abs(x); x > 0 && !math.IsInf(x, 0) {

@@ -48,8 +48,8 @@ func (b *builder) fused(n *onnx.Node) {
 	}
 }
 
-// activated returns the exponent of an activated gate: the gate's if the activation is homogeneous, otherwise none,
-// and the gate does not grow.
+// activated returns the exponent of an activated gate: the gate's if the activation is homogeneous, otherwise no
+// exponent, and the gate does not grow.
 func (b *builder) activated(n *onnx.Node, a fused.GLU, gate int) int {
 	switch {
 	case a.Limit != 0 || a.UpOffset != 0: // up does not grow either
@@ -75,7 +75,7 @@ func (b *builder) experts(n *onnx.Node, homogeneous bool, up, down, bias int, bi
 }
 
 // weights returns the exponent of quantized weights with the inputs scale, minus, super_scale and super_minus. The
-// scales and offsets of their blocks take it, or in twofold formats those of 256 columns.
+// scales and offsets of their blocks take it, or in twofold formats the scales of 256 columns.
 func (b *builder) weights(n *onnx.Node, at []int) int {
 	if n.Input(at[2]) != nil {
 		at = at[2:]
