@@ -239,12 +239,8 @@ func (a *Product) einsum(equation string, at int) []int {
 	a.DataIn, a.ResultOut = strings.IndexByte(d, w[a.in]), strings.IndexByte(result, w[a.out])
 	for i, c := range []byte(w) {
 		if i != a.in && i != a.out {
-			at := strings.IndexByte(d, c)
-			if at >= 0 && a.Data.Shape[at] != a.weight.Shape[i] {
-				at = noAxis
-			}
-			a.batch = append(a.batch, i)
-			a.dataBatch, a.resultBatch = append(a.dataBatch, at), append(a.resultBatch, strings.IndexByte(result, c))
+			a.batch, a.dataBatch = append(a.batch, i), append(a.dataBatch, strings.IndexByte(d, c))
+			a.resultBatch = append(a.resultBatch, strings.IndexByte(result, c))
 		}
 	}
 	shape := make([]int, len(result))

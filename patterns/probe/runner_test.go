@@ -78,6 +78,7 @@ func TestProducts(t *testing.T) {
 		{`Einsum(Expand(Unsqueeze(x, i(0, 1)), i(2, 3, 1, 1)), w(2, 3, 4, 5), equation("abtk,abkc->tc"))`,
 			"0: w+100 4x5 by 5,1; 315"}, // 3 * (1 + … + 6) * 5
 		{`Clip(MatMul(x, w(4, 5)), none, Squeeze(f(9.0)))`, "0: w+0 4x5 by 5,1; 9"},
+		{`Add(Gather(MatMul(x, w(4, 5)), i(2, 1, 0)), w(5))`, "0: w+0 4x5 by 5,1; 6"},
 		{`Mul(x, Cast(Gather(Shape(Identity(w(2, 1048576))), i(0)), to(1)))`, "; 6"},
 		{`MatMul(x, Transpose(w(5, 4), perm(1, 0)))`, "0: w+0 4x5 by 1,4; 15"},
 		{`MatMul(w(5, 4), Transpose(x, perm(1, 0)))`, "0: w+0 4x5 by 1,4; 15"},

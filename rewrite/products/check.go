@@ -20,7 +20,8 @@ type merge func(g *onnx.Graph, group []*onnx.Node) error
 // provenMerge first merges copies of the products, with weights cut to a few rows or panels, and compares the results
 // before and after. The error says why the products must stay.
 func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
-	what, key := fmt.Sprintf("the merged products of %q", group[0].Input(0).Name), ruleProducts+productKind(group[0])
+	first := group[0]
+	what, key := fmt.Sprintf("the merged products of %q", first.Input(0).Name), ruleProducts+productKind(first)
 	for _, n := range group {
 		for _, v := range n.Inputs[1:] {
 			if v != nil {

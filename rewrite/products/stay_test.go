@@ -177,7 +177,7 @@ func TestFewRows(t *testing.T) {
 		"half":      "float32 HalfLinear [16 64] [16] [16 64] [16]",
 		"turned":    "float32 HalfLinear [21 16] [16] [21 16] [16]",
 		"quantized": "float32 Linear [1 2 8 64] [1 2 16] [16] [1 2 8 64] [1 2 16] [16] n=16",
-		"wide":      "float32 Linear [2 2 8 64] [2 2 16] [2 2 8 64] [2 2 16] n=17",
+		"wide":      "float32 Linear [2 2 8 64] [2 2 16] [17] [2 2 8 64] [2 2 16] [17] n=17",
 		"panels":    "float32 Linear [2 2 8 64] [2 2 16] [2 2 8 64] [2 2 16] n=32",
 	} {
 		rows := map[string]int64{"wide": 49, "panels": 64}[kind]
@@ -188,8 +188,9 @@ func TestFewRows(t *testing.T) {
 		b, products := twoProducts(t, made)
 		for _, n := range products {
 			if place := map[string]int{"half": fused.HalfLinearBias, "turned": fused.HalfLinearBias,
-				"quantized": fused.LinearBias}[kind]; place > 0 {
-				new(edit.Change).SetInput(n, place, b.Floats([]int64{16}, make([]float32, 16)...))
+				"quantized": fused.LinearBias, "wide": fused.LinearBias}[kind]; place > 0 {
+				width := max(rows, 16)
+				new(edit.Change).SetInput(n, place, b.Floats([]int64{width}, make([]float32, width)...))
 			}
 			if rows > 0 {
 				q, _ := rewritetest.Quantized("w", rows, 64)

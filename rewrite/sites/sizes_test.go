@@ -183,6 +183,13 @@ func TestEnoughTokens(t *testing.T) {
 		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%d of %d experts: %v tokens, want %v, %v", c.chosen, c.experts, got, c.want, err)
 		}
+		x = b.Input("sequences", onnx.Float, "b", "s", 8) // the model's own number is none of these
+		k.run.Facts = infer.Analyze(b.Model)
+		list, err = k.sizes(&Site{Match: &patterns.Match{Inputs: []value{x}}, slice: &slice{}}, r)
+		if err != nil || len(list) != len(c.want)+1 ||
+			!slices.IsSortedFunc(list, func(a, b size) int { return int(a.tokens - b.tokens) }) {
+			t.Errorf("%d of %d experts: %v, %v", c.chosen, c.experts, list, err)
+		}
 	}
 }
 
