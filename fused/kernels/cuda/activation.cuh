@@ -1,6 +1,7 @@
 // The activations of gates, in float32.
 #pragma once
 
+#include "common/gelu.h"
 #include "cuda/common.cuh"
 
 namespace mojo {
@@ -29,7 +30,7 @@ __device__ __forceinline__ float ExpOf(float x) {
 // Activate returns the activation of g; a NaN stays. kExact is for float32 results, else the result is
 // rounded to 16 bits. Nothing cancels: gelu is max(g, 0) - |g| Phi(-|g|) with Phi(-x) = 2^(x t(x) -
 // x^2 log2(e)/2 - 1), t a polynomial up to 5 (beyond it a tail of 1e-7 is a little too large), and
-// gelu_tanh is g sigmoid(2z), z = sqrt(2/pi) (g + 0.044715 g^3).
+// gelu_tanh is g / (1 + 2^t), with the t of common/gelu.h.
 template <Activation kActivation, bool kExact>
 __device__ __forceinline__ float Activate(float g, float alpha) {
   if constexpr (kActivation == Activation::kSilu) {
@@ -49,8 +50,7 @@ __device__ __forceinline__ float Activate(float g, float alpha) {
     const float exponent = fmaf(x * x, -0.5f * kLog2E, t * z);
     return fmaf(x * exp2f(exponent), -0.5f, g > 0 ? g : 0.0f);
   } else if constexpr (kActivation == Activation::kGeluTanh) {
-    // 2z times -log2(e).
-    const float t = g * fmaf(g * g, -0x1.a5a7d0p-4f, -0x1.26aec2p1f);
+    const float t = g * fmaf(g * g, kGeluTanhCube, kGeluTanhLinear);
     return Over<kExact>(g, 1 + exp2f(t));
   } else if constexpr (kActivation == Activation::kRelu) {
     return g < 0 ? 0.0f : g;

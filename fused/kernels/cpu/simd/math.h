@@ -1,6 +1,7 @@
 // Elementary functions on vectors. The coefficients come from tools/fit_polynomials.py.
 #pragma once
 
+#include "common/gelu.h"
 #include "cpu/simd/vec.h"
 
 namespace mojo {
@@ -105,13 +106,12 @@ struct Silu {
   }
 };
 
-// GeluTanh computes g/2 (1 + tanh(z)) = g sigmoid(2z), z = sqrt(2/pi) (g + 0.044715 g^3).
+// GeluTanh computes g / (1 + 2^t), with the t of common/gelu.h.
 struct GeluTanh {
   explicit GeluTanh(float) {}
 
   MOJO_INLINE F32 operator()(F32 g) const {
-    // 2z times -log2(e).
-    const F32 t = g * Fma(g * g, Set(-0x1.a5a7d0p-4f), Set(-0x1.26aec2p1f));
+    const F32 t = g * Fma(g * g, Set(kGeluTanhCube), Set(kGeluTanhLinear));
     return g / Power(t, 1);
   }
 };
