@@ -243,12 +243,9 @@ cudaError_t MojoCudaAllReduce(const MojoAllReduceArgs* args, cudaStream_t stream
   }
   if (MessageBytes(a.count, a.type) > a.peers->once_slot) return AllReduceParts(a, stream);
   const bool two = a.peers->ranks == 2;
-  switch (a.type) {
-    case kMojoFloat32: return two ? RunOnce<float, 2>(a, stream) : RunOnce<float, kMostPeers>(a, stream);
-    case kMojoFloat16: return two ? RunOnce<Half, 2>(a, stream) : RunOnce<Half, kMostPeers>(a, stream);
-    case kMojoBFloat16: return two ? RunOnce<BFloat, 2>(a, stream) : RunOnce<BFloat, kMostPeers>(a, stream);
-  }
-  return cudaErrorInvalidValue;
+  return OfType(a.type, [&](auto t) {
+    return two ? RunOnce<decltype(t), 2>(a, stream) : RunOnce<decltype(t), kMostPeers>(a, stream);
+  });
 }
 
 size_t MojoAllReduceAddRMSNormScratch(const MojoAllReduceAddRMSNormArgs* args) {

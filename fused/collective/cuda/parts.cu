@@ -175,12 +175,7 @@ cudaError_t Run(const MojoPartsArgs& a, cudaStream_t stream) {
     return a.x == a.y ? cudaSuccess
                       : cudaMemcpyAsync(a.y, a.x, a.part * TypeSize(a.type), cudaMemcpyDeviceToDevice, stream);
   }
-  switch (a.type) {
-    case kMojoFloat32: return Run<float, kKind>(a, stream);
-    case kMojoFloat16: return Run<Half, kKind>(a, stream);
-    case kMojoBFloat16: return Run<BFloat, kKind>(a, stream);
-  }
-  return cudaErrorInvalidValue;
+  return OfType(a.type, [&](auto t) { return Run<decltype(t), kKind>(a, stream); });
 }
 
 }  // namespace

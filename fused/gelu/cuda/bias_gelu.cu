@@ -88,10 +88,5 @@ cudaError_t MojoCudaBiasGELU(const MojoBiasGELUArgs* args, cudaStream_t stream) 
                           static_cast<int64_t>(args->rows * args->width),
                           static_cast<int64_t>(args->width),
                           args->alpha};
-  switch (args->type) {
-    case kMojoFloat32: return mojo::RunType<float>(*args, p, stream);
-    case kMojoFloat16: return mojo::RunType<mojo::Half>(*args, p, stream);
-    case kMojoBFloat16: return mojo::RunType<mojo::BFloat>(*args, p, stream);
-  }
-  return cudaErrorInvalidValue;
+  return mojo::OfType(args->type, [&](auto t) { return mojo::RunType<decltype(t)>(*args, p, stream); });
 }

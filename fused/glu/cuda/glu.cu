@@ -121,10 +121,5 @@ cudaError_t RunType(const MojoGLUArgs& args, cudaStream_t stream) {
 
 cudaError_t MojoCudaGLU(const MojoGLUArgs* args, cudaStream_t stream) {
   if (args->count == 0) return cudaSuccess;
-  switch (args->type) {
-    case kMojoFloat32: return mojo::RunType<float>(*args, stream);
-    case kMojoFloat16: return mojo::RunType<mojo::Half>(*args, stream);
-    case kMojoBFloat16: return mojo::RunType<mojo::BFloat>(*args, stream);
-  }
-  return cudaErrorInvalidValue;
+  return mojo::OfType(args->type, [&](auto t) { return mojo::RunType<decltype(t)>(*args, stream); });
 }

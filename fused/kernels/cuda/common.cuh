@@ -73,6 +73,17 @@ cudaError_t LaunchClusters(void (*kernel)(Params...), int cluster, dim3 grid, di
   return error;
 }
 
+// OfType calls f with a zero of the stored type.
+template <class F>
+cudaError_t OfType(MojoType type, F f) {
+  switch (type) {
+    case kMojoFloat32: return f(float());
+    case kMojoFloat16: return f(Half());
+    case kMojoBFloat16: return f(BFloat());
+  }
+  return cudaErrorInvalidValue;
+}
+
 // Launch starts a kernel without clusters.
 template <class... Params, class... Args>
 cudaError_t Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,

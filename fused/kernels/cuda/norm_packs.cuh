@@ -32,6 +32,29 @@ __device__ __forceinline__ float SumOver(float v, float* shared) {
   return BlockSum<kRowThreads>(v, shared);
 }
 
+// MeanOfSquares returns the mean of the squares of value(0) to value(width - 1) in all threads of a block of up to
+// kRowThreads.
+template <class Value>
+__device__ __forceinline__ float MeanOfSquares(int width, float per_element, float* shared, Value value) {
+  float squares = 0;
+  for (int i = threadIdx.x; i < width; i += blockDim.x) {
+    const float v = value(i);
+    squares = fmaf(v, v, squares);
+  }
+  squares = BlockSum<kRowThreads>(squares, shared);
+  float mean = squares * per_element;
+  if (!isfinite(squares)) {
+    float part = 0;
+    for (int i = threadIdx.x; i < width; i += blockDim.x) {
+      const float v = value(i);
+      part = fmaf(v * v, per_element, part);
+    }
+    __syncthreads();
+    mean = BlockSum<kRowThreads>(part, shared);
+  }
+  return mean;
+}
+
 // LaunchRows starts by_warp or by_block, which keep kRowPacks packs of a row in each thread, or any for rows that are
 // too wide or not aligned.
 template <class Params>

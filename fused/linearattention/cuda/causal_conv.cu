@@ -124,10 +124,5 @@ cudaError_t MojoCudaCausalConv(const MojoCausalConvArgs* args, cudaStream_t stre
                           static_cast<int64_t>(args->width),
                           static_cast<int64_t>(args->kept),
                           args->silu != 0};
-  switch (args->type) {
-    case kMojoFloat32: return mojo::RunType<float>(p, stream);
-    case kMojoFloat16: return mojo::RunType<mojo::Half>(p, stream);
-    case kMojoBFloat16: return mojo::RunType<mojo::BFloat>(p, stream);
-  }
-  return cudaErrorInvalidValue;
+  return mojo::OfType(args->type, [&](auto t) { return mojo::RunType<decltype(t)>(p, stream); });
 }

@@ -292,10 +292,5 @@ cudaError_t MojoCudaLinearAttention(const MojoLinearAttentionArgs* args, cudaStr
       args->epsilon,
       args->l2_norm,
       args->value % mojo::kColumns == 0 && mojo::Aligned(args->past, 16) && mojo::Aligned(states, 16)};
-  switch (args->type) {
-    case kMojoFloat32: return mojo::RunType<float>(p, stream);
-    case kMojoFloat16: return mojo::RunType<mojo::Half>(p, stream);
-    case kMojoBFloat16: return mojo::RunType<mojo::BFloat>(p, stream);
-  }
-  return cudaErrorInvalidValue;
+  return mojo::OfType(args->type, [&](auto t) { return mojo::RunType<decltype(t)>(p, stream); });
 }

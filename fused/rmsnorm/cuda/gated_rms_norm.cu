@@ -28,7 +28,7 @@ struct Params {
   bool scale_after_cast;
 };
 
-constexpr int kMostThreads = 512;   // of a block
+constexpr int kMostThreads = kRowThreads;
 constexpr int kGroupThreads = 128;  // of a block of groups
 
 // Silu is exact if the result is float32.
@@ -143,23 +143,7 @@ __global__ void __launch_bounds__(kMostThreads, 2) GatedAnyRow(const Params p) {
   };
   WaitForPrevious();
   LetNextStart();
-  float squares = 0;
-  for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
-    const float v = value(i);
-    squares = fmaf(v, v, squares);
-  }
-  squares = BlockSum<kMostThreads>(squares, sums);
-  float mean = squares * p.per_element;
-  if (!isfinite(squares)) {
-    float part = 0;
-    for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
-      const float v = value(i);
-      part = fmaf(v * v, p.per_element, part);
-    }
-    __syncthreads();
-    mean = BlockSum<kMostThreads>(part, sums);
-  }
-  const float inv = rsqrtf(mean + p.epsilon);
+  const float inv = rsqrtf(MeanOfSquares(p.width, p.per_element, sums, value) + p.epsilon);
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
     const float n = Scaled<G>(value(i) * inv, ToFloat(scale[i]), p.scale_after_cast, p.gate_first);
     y[i] = FromFloat<G>(p.gate_first ? n : n * Silu<G>(ToFloat(gate[i])));

@@ -35,14 +35,7 @@ __device__ __forceinline__ void Forget(unsigned int zero, Pack<T, kCount>* pack)
   for (int i = 0; i < pack->kWords; ++i) pack->words[i] ^= zero;
 }
 
-// Element is an element of the tensor to normalize.
-template <class X, bool kAdd>
-__device__ __forceinline__ float Element(const X* x, const X* residual, int i) {
-  const float v = ToFloat(x[i]);
-  return kAdd ? Round<X>(v + ToFloat(residual[i])) : v;
-}
-
-constexpr int kMostThreads = 512;   // of a block
+constexpr int kMostThreads = kRowThreads;
 constexpr int kGroupThreads = 128;  // of a block of groups
 
 // BlocksAtOnce is the number of blocks that must fit a multiprocessor: the 16 bytes in flight (32 with kAdd) for each
@@ -142,27 +135,15 @@ __global__ void __launch_bounds__(kMostThreads, 2) NormAnyRow(const Params p) {
   const S* scale = static_cast<const S*>(p.scale);
   Y* y = static_cast<Y*>(p.y) + offset;
   X* sum = static_cast<X*>(p.sum) + offset;
+  const auto value = [&](int i) {
+    const float v = ToFloat(x[i]);
+    return kAdd ? Round<X>(v + ToFloat(residual[i])) : v;
+  };
   WaitForPrevious();
   LetNextStart();
-  float squares = 0;
+  const float inv = rsqrtf(MeanOfSquares(p.width, p.per_element, sums, value) + p.epsilon);
   for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
-    const float v = Element<X, kAdd>(x, residual, i);
-    squares = fmaf(v, v, squares);
-  }
-  squares = BlockSum<kMostThreads>(squares, sums);
-  float mean = squares * p.per_element;
-  if (!isfinite(squares)) {
-    float part = 0;
-    for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
-      const float v = Element<X, kAdd>(x, residual, i);
-      part = fmaf(v * v, p.per_element, part);
-    }
-    __syncthreads();
-    mean = BlockSum<kMostThreads>(part, sums);
-  }
-  const float inv = rsqrtf(mean + p.epsilon);
-  for (int i = threadIdx.x; i < p.width; i += blockDim.x) {
-    const float v = Element<X, kAdd>(x, residual, i);
+    const float v = value(i);
     if (kAdd && p.sum != nullptr) sum[i] = FromFloat<X>(v);
     const float n = v * inv;
     y[i] = FromFloat<Y>((p.scale_after_cast ? Round<Y>(n) : n) * ToFloat(scale[i]));

@@ -82,12 +82,7 @@ cudaError_t PickRotary(const MojoRotaryArgs& args, const RotaryLaunch& launch, c
       default: return Run<T, true, true, false>::Packs(launch, params...);
     }
   };
-  switch (args.type) {
-    case kMojoFloat32: return of_type(float());
-    case kMojoFloat16: return of_type(Half());
-    case kMojoBFloat16: return of_type(BFloat());
-  }
-  return cudaErrorInvalidValue;
+  return OfType(args.type, of_type);
 }
 
 // Place is a thread's position in the work.

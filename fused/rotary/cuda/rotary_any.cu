@@ -159,12 +159,7 @@ cudaError_t RunRotaryAny(const RotaryWork& work, cudaStream_t stream) {
     p.epsilon = work.norm->epsilon;
     p.per_channel = 1.0f / static_cast<float>(args.width);
   }
-  switch (args.type) {
-    case kMojoFloat32: return RunType<float>(work, p, stream);
-    case kMojoFloat16: return RunType<Half>(work, p, stream);
-    case kMojoBFloat16: return RunType<BFloat>(work, p, stream);
-  }
-  return cudaErrorInvalidValue;
+  return OfType(args.type, [&](auto t) { return RunType<decltype(t)>(work, p, stream); });
 }
 
 }  // namespace mojo
