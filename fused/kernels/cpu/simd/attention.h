@@ -71,12 +71,7 @@ template <class T>
 constexpr AttentionFns kAttentionOf = {ScaledQuery<T>, AddTile<T>, PackBlock<T>, MeanOfValues<T>, FinishRow<T>};
 
 inline const AttentionFns* PickAttention(ElementType type) {
-  switch (type) {
-    case kFloat32: return &kAttentionOf<float>;
-    case kFloat16: return &kAttentionOf<Half>;
-    case kBFloat16: return &kAttentionOf<BFloat>;
-  }
-  return nullptr;
+  return OfType(type, [](auto t) { return &kAttentionOf<decltype(t)>; });
 }
 
 }  // namespace MOJO_ISA

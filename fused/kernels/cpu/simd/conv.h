@@ -149,12 +149,7 @@ void Conv(const ConvArgs& args, size_t begin, size_t end) {
 }
 
 inline ConvFn PickConv(ElementType type) {
-  switch (type) {
-    case kFloat32: return Conv<float>;
-    case kFloat16: return Conv<Half>;
-    case kBFloat16: return Conv<BFloat>;
-  }
-  return nullptr;
+  return OfType(type, [](auto t) { return Conv<decltype(t)>; });
 }
 
 }  // namespace MOJO_ISA

@@ -220,11 +220,7 @@ void RoundFloat8Rows(const QuantizeArgs& args, size_t first, size_t end) {
 
 // RoundFloat8 rounds the rows from first to end - 1.
 inline void RoundFloat8(const QuantizeArgs& args, size_t first, size_t end) {
-  switch (args.type) {
-    case kFloat32: return RoundFloat8Rows<float>(args, first, end);
-    case kFloat16: return RoundFloat8Rows<Half>(args, first, end);
-    case kBFloat16: return RoundFloat8Rows<BFloat>(args, first, end);
-  }
+  return OfType(args.type, [&](auto t) { return RoundFloat8Rows<decltype(t)>(args, first, end); });
 }
 
 }  // namespace MOJO_ISA

@@ -62,12 +62,7 @@ BiasGateFn PickBiasKind(Activation kind) {
 }
 
 inline BiasGateFn PickBiasGate(ElementType type, Activation kind) {
-  switch (type) {
-    case kFloat32: return PickBiasKind<float>(kind);
-    case kFloat16: return PickBiasKind<Half>(kind);
-    case kBFloat16: return PickBiasKind<BFloat>(kind);
-  }
-  return nullptr;
+  return OfType(type, [=](auto t) { return PickBiasKind<decltype(t)>(kind); });
 }
 
 template <class T>
@@ -83,12 +78,7 @@ GateFn PickKind(Activation kind) {
 }
 
 inline GateFn PickGate(ElementType type, Activation kind) {
-  switch (type) {
-    case kFloat32: return PickKind<float>(kind);
-    case kFloat16: return PickKind<Half>(kind);
-    case kBFloat16: return PickKind<BFloat>(kind);
-  }
-  return nullptr;
+  return OfType(type, [=](auto t) { return PickKind<decltype(t)>(kind); });
 }
 
 }  // namespace MOJO_ISA

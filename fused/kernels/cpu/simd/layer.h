@@ -8,14 +8,6 @@
 namespace mojo {
 namespace MOJO_ISA {
 
-// MeanOf is the mean of a row whose sum overflows float32. It is rare, so it may be slow.
-template <class T>
-__attribute__((noinline)) float MeanOf(const T* row, size_t n) {
-  double sum = 0;
-  for (size_t i = 0; i < n; ++i) sum += static_cast<double>(Sum(Load(Part{1}, row + i)));
-  return static_cast<float>(sum / static_cast<double>(n));
-}
-
 // Within is v with zeros in the lanes behind the end of a row.
 MOJO_INLINE F32 Within(Whole, F32 v) { return v; }
 MOJO_INLINE F32 Within(Part part, F32 v) {
@@ -58,7 +50,7 @@ void LayerRows(const LayerArgs& args, size_t begin, size_t end) {
     };
     const float total = SumOver(width, added, [](F32 v, F32 all) MOJO_LAMBDA { return all + v; });
     float average = total / static_cast<float>(width);
-    if (!__builtin_isfinite(total)) average = MeanOf(normed, width);
+    if (!__builtin_isfinite(total)) average = MeanOf<false>(width, Added<Y>{normed});
     const F32 mean = Set(average);
     const auto centered = [=](auto lanes, size_t i)
                               MOJO_LAMBDA { return Within(lanes, Load(lanes, normed + i) - mean); };

@@ -240,8 +240,10 @@ MOJO_INLINE void Prefetch(const uint8_t* codes, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(codes + kAhead + i, 0, 3);
 }
 
-// PrefetchFactors prefetches as many blocks' factors as there are from first to end - 1, behind these.
-MOJO_INLINE void PrefetchFactors(const QuantizedWeights& w, size_t panel, size_t first, size_t end) {
+// PrefetchFactors prefetches as many blocks' factors as there are from first to end - 1, behind these. It is compiled
+// once for all products.
+__attribute__((noinline)) static void PrefetchFactors(const QuantizedWeights& w, size_t panel, size_t first,
+                                                      size_t end) {
   const size_t size = w.scales == kFloatScales ? 4 : w.scales == kHalfScales ? 2 : 1, step = kPanel * size;
   const size_t from = (panel * (w.k / w.block) + end) * step, to = from + (end - first) * step;
   for (size_t at = from; at < to; at += 64) {
@@ -437,11 +439,7 @@ inline void MultiplyPanels(const MultiplyArgs& args) {
   float sums[kLinearRows * kPanel];
   for (size_t panel = args.first_panel; panel < args.end_panel; ++panel) {
     product(args, panel, sums);
-    switch (args.type) {
-      case kFloat32: Write<float>(args, panel, sums); break;
-      case kFloat16: Write<Half>(args, panel, sums); break;
-      case kBFloat16: Write<BFloat>(args, panel, sums); break;
-    }
+    OfType(args.type, [&](auto t) { Write<decltype(t)>(args, panel, sums); });
   }
 }
 

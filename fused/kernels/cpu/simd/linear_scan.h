@@ -262,12 +262,7 @@ void LinearScan(const LinearScanArgs& args, size_t begin, size_t end) {
 }
 
 inline LinearScanFn PickLinearScan(ElementType type) {
-  switch (type) {
-    case kFloat32: return LinearScan<float>;
-    case kFloat16: return LinearScan<Half>;
-    case kBFloat16: return LinearScan<BFloat>;
-  }
-  return nullptr;
+  return OfType(type, [](auto t) { return LinearScan<decltype(t)>; });
 }
 
 template <class T>
@@ -283,11 +278,7 @@ void UnitOf(const T* from, float* to, size_t n, float epsilon) {
 
 // Unit divides a vector by the root of the sum of its squares and epsilon.
 static inline void Unit(ElementType type, const void* from, float* to, size_t n, float epsilon) {
-  switch (type) {
-    case kFloat32: return UnitOf(static_cast<const float*>(from), to, n, epsilon);
-    case kFloat16: return UnitOf(static_cast<const Half*>(from), to, n, epsilon);
-    case kBFloat16: return UnitOf(static_cast<const BFloat*>(from), to, n, epsilon);
-  }
+  return OfType(type, [=](auto t) { return UnitOf(static_cast<const decltype(t)*>(from), to, n, epsilon); });
 }
 
 // PreciseExponential is e^x to little more than half a unit in the last place: a factor of the state is applied once

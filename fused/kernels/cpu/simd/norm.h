@@ -35,23 +35,36 @@ MOJO_INLINE float SumOfSquares(size_t n, Value value) {
   return SumOver(n, value, [](F32 v, F32 sum) MOJO_LAMBDA { return Fma(v, v, sum); });
 }
 
-// MeanOfSquares is the mean if the sum of the squares, each of them finite, overflows float32: the definition's mean of
-// a row of width 576 is finite for elements up to 1.8e19, a float32 sum only up to 7e17. It is rare, so it may be slow.
-template <class Value>
-__attribute__((noinline)) float MeanOfSquares(size_t n, Value value) {
+// MeanOf is the mean of numbers, each of them finite, whose sum overflows float32: the definition's mean of the squares
+// of a row of width 576 is finite for elements up to 1.8e19, a float32 sum only up to 7e17. It is rare, so it may be
+// slow.
+template <bool kSquares, class Value>
+__attribute__((noinline)) float MeanOf(size_t n, Value value) {
   double sum = 0;
   for (size_t i = 0; i < n; ++i) {
     const F32 v = value(Part{1}, i);
-    sum += static_cast<double>(Sum(v * v));
+    sum += static_cast<double>(Sum(kSquares ? v * v : v));
   }
   return static_cast<float>(sum / static_cast<double>(n));
 }
+
+// Added is the numbers of a row, or, with a residual, their rounded sums.
+template <class T>
+struct Added {
+  const T* x;
+  const T* residual = nullptr;
+  template <class Lanes>
+  MOJO_INLINE F32 operator()(Lanes lanes, size_t i) const {
+    const F32 v = Load(lanes, x + i);
+    return residual == nullptr ? v : Round(x, v + Load(lanes, residual + i));
+  }
+};
 
 // InverseRoot is 1 / sqrt(mean + epsilon) of a row; squares is the sum of its squares.
 template <class Value>
 MOJO_INLINE F32 InverseRoot(float squares, size_t n, float epsilon, Value value) {
   float mean = squares / static_cast<float>(n);
-  if (!__builtin_isfinite(squares)) mean = MeanOfSquares(n, value);
+  if (!__builtin_isfinite(squares)) mean = MeanOf<true>(n, value);
   return Set(1.0f / __builtin_sqrtf(mean + epsilon));
 }
 
@@ -87,10 +100,7 @@ void NormRows(const NormArgs& args, size_t begin, size_t end) {
     } else {
       squares = SumOfSquares(width, [=](auto lanes, size_t i) MOJO_LAMBDA { return Load(lanes, x + i); });
     }
-    const F32 inv = InverseRoot(squares, width, args.epsilon, [=](auto lanes, size_t i) MOJO_LAMBDA {
-      const F32 v = Load(lanes, normed + i);
-      return residual == nullptr ? v : Round(x, v + Load(lanes, residual + i));
-    });
+    const F32 inv = InverseRoot(squares, width, args.epsilon, Added<X>{normed, residual});
     const auto write = [=](auto lanes, size_t i, F32 v) MOJO_LAMBDA {
       F32 n = v * inv;
       if (kAfter) n = Round(y, n);

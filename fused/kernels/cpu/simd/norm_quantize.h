@@ -74,10 +74,7 @@ void NormQuantizeRows(const NormQuantizeArgs& args, size_t begin, size_t end) {
     const X* residual = args.residual == nullptr ? nullptr : static_cast<const X*>(args.residual) + row * width;
     X* sum = args.sum == nullptr ? nullptr : static_cast<X*>(args.sum) + row * width;
     uint8_t* y = args.y + row * width;
-    const auto added = [=](auto lanes, size_t i) MOJO_LAMBDA {
-      const F32 v = Load(lanes, x + i);
-      return residual == nullptr ? v : Round(x, v + Load(lanes, residual + i));
-    };
+    const Added<X> added{x, residual};
     const float squares = SumOfSquares(width, [=](auto lanes, size_t i) MOJO_LAMBDA {
       const F32 v = added(lanes, i);
       if (sum != nullptr) Store(lanes, sum + i, v);

@@ -56,8 +56,7 @@ __attribute__((noinline)) void StoreNormed(const Source& x, size_t n, Y* y) {
 // forms.
 template <class X>
 MOJO_INLINE F32 InverseRootOf(const X* x, size_t width, float epsilon) {
-  const auto value = [=](auto lanes, size_t i) MOJO_LAMBDA { return Load(lanes, x + i); };
-  return InverseRoot(SumOfSquares(width, value), width, epsilon, value);
+  return InverseRoot(SumOfSquares(width, Added<X>{x}), width, epsilon, Added<X>{x});
 }
 template <class X>
 __attribute__((noinline)) void InverseRoots(const X* x, size_t rows, size_t width, float epsilon, F32* inv) {

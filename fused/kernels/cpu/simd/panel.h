@@ -195,12 +195,7 @@ void MultiplyPanels(const PanelArgs& args) {
 }
 
 inline PanelFn PickPanels(ElementType type) {
-  switch (type) {
-    case kFloat32: return MultiplyPanels<float>;
-    case kFloat16: return MultiplyPanels<Half>;
-    case kBFloat16: return MultiplyPanels<BFloat>;
-  }
-  return nullptr;
+  return OfType(type, [](auto t) { return MultiplyPanels<decltype(t)>; });
 }
 
 }  // namespace MOJO_ISA

@@ -399,21 +399,11 @@ void MultiplyFew(const ProductArgs& args) {
 }
 
 inline ProductFn PickStream(ElementType type) {
-  switch (type) {
-    case kFloat32: return MultiplyFew<float>;
-    case kFloat16: return MultiplyFew<Half>;
-    case kBFloat16: return MultiplyFew<BFloat>;
-  }
-  return nullptr;
+  return OfType(type, [](auto t) { return MultiplyFew<decltype(t)>; });
 }
 
 inline ProductFn PickProduct(ElementType type) {
-  switch (type) {
-    case kFloat32: return Multiply<float>;
-    case kFloat16: return Multiply<Half>;
-    case kBFloat16: return Multiply<BFloat>;
-  }
-  return nullptr;
+  return OfType(type, [](auto t) { return Multiply<decltype(t)>; });
 }
 
 // AddWeighted is y = sum over i of weight[i] * row[i], in that order.
@@ -430,12 +420,7 @@ void AddWeighted(const WeightedSumArgs& args) {
 }
 
 inline WeightedSumFn PickWeightedSum(ElementType type) {
-  switch (type) {
-    case kFloat32: return AddWeighted<float>;
-    case kFloat16: return AddWeighted<Half>;
-    case kBFloat16: return AddWeighted<BFloat>;
-  }
-  return nullptr;
+  return OfType(type, [](auto t) { return AddWeighted<decltype(t)>; });
 }
 
 }  // namespace MOJO_ISA

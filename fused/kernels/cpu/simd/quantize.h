@@ -189,11 +189,7 @@ void QuantizeType(const QuantizeArgs& args, size_t first, size_t end) {
 }
 
 inline void Quantize(const QuantizeArgs& args, size_t first, size_t end) {
-  switch (args.type) {
-    case kFloat32: return QuantizeType<float>(args, first, end);
-    case kFloat16: return QuantizeType<Half>(args, first, end);
-    case kBFloat16: return QuantizeType<BFloat>(args, first, end);
-  }
+  return OfType(args.type, [&](auto t) { return QuantizeType<decltype(t)>(args, first, end); });
 }
 
 }  // namespace MOJO_ISA

@@ -150,12 +150,7 @@ RotaryFn PickLayouts(PairLayout from, PairLayout to) {
 }
 
 inline RotaryFn PickRotary(ElementType type, PairLayout from, PairLayout to) {
-  switch (type) {
-    case kFloat32: return PickLayouts<float>(from, to);
-    case kFloat16: return PickLayouts<Half>(from, to);
-    case kBFloat16: return PickLayouts<BFloat>(from, to);
-  }
-  return nullptr;
+  return OfType(type, [=](auto t) { return PickLayouts<decltype(t)>(from, to); });
 }
 
 }  // namespace MOJO_ISA

@@ -101,11 +101,7 @@ void Filled(const void* from, float* to, size_t n, float fill) {
   if (i < n) Store(to + i, Select(InLast(n), Load(Part{n - i}, static_cast<const T*>(from) + i), Set(fill)));
 }
 inline void Filled(ElementType type, const void* from, float* to, size_t n, float fill) {
-  switch (type) {
-    case kFloat32: return Filled<float>(from, to, n, fill);
-    case kFloat16: return Filled<Half>(from, to, n, fill);
-    case kBFloat16: return Filled<BFloat>(from, to, n, fill);
-  }
+  return OfType(type, [=](auto t) { return Filled<decltype(t)>(from, to, n, fill); });
 }
 
 // ToKeys makes the keys of n numbers, and fills up.

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/types.h"
+
 #if defined(__AVX2__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -42,6 +44,17 @@ struct Half {
 struct BFloat {
   uint16_t bits;
 };
+
+// OfType calls f with a number of the stored type and returns its result.
+template <class F>
+MOJO_INLINE auto OfType(ElementType type, F f) {
+  switch (type) {
+    case kFloat32: break;
+    case kFloat16: return f(Half());
+    case kBFloat16: return f(BFloat());
+  }
+  return f(float());
+}
 
 MOJO_INLINE F32 Set(float v) { return v - F32{}; }
 MOJO_INLINE U32 SetBits(uint32_t v) { return v - U32{}; }

@@ -15,11 +15,7 @@ void Widened(const void* from, float* to, size_t n) {
 
 // ToFloat32 widens n elements.
 static inline void ToFloat32(ElementType type, const void* from, float* to, size_t n) {
-  switch (type) {
-    case kFloat32: return Widened<float>(from, to, n);
-    case kFloat16: return Widened<Half>(from, to, n);
-    case kBFloat16: return Widened<BFloat>(from, to, n);
-  }
+  return OfType(type, [=](auto t) { return Widened<decltype(t)>(from, to, n); });
 }
 
 }  // namespace MOJO_ISA
