@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -270,6 +269,7 @@ func isStatic(v *onnx.Value, facts *infer.Facts, depth int) bool {
 		}
 		return ok
 	}
-	return !strings.HasPrefix(n.OpType, "Random") && len(n.Inputs) > 0 &&
-		!slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool { return in != nil && !isStatic(in, facts, depth+1) })
+	return !slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool {
+		return in != nil && !isStatic(in, facts, depth+1)
+	})
 }

@@ -157,3 +157,25 @@ func TestInlineKnownBranches(t *testing.T) {
 		}
 	}
 }
+
+// TestWords: modes are named exactly, and a report counts what was inlined.
+func TestWords(t *testing.T) {
+	for _, mode := range []inline.Mode{inline.Auto, inline.All, inline.None} {
+		if got, err := inline.ParseMode(string(mode)); got != mode || err != nil {
+			t.Errorf("%s: %q, %v", mode, got, err)
+		}
+	}
+	if got, err := inline.ParseMode("most"); got != "" || err == nil ||
+		err.Error() != `unknown inline mode "most"; there are auto, all, none` {
+		t.Errorf("%q, %v", got, err)
+	}
+	for want, r := range map[string]inline.Report{
+		"inlined 1 function (2 calls)":                                 {Functions: 1, Calls: 2},
+		"inlined 2 functions (1 call) and the branches of 1 If node":   {Functions: 2, Calls: 1, Branches: 1},
+		"inlined 3 functions (4 calls) and the branches of 5 If nodes": {Functions: 3, Calls: 4, Branches: 5},
+	} {
+		if got := r.Text(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -297,3 +297,71 @@ func TestVagueRuns(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestOpenParts: numbers within the part of the greatest magnitude that an op leaves open are equal, others are not.
+func TestOpenParts(t *testing.T) {
+	open := 0.25
+	op := &fused.Op{Differ: func(fused.Site) float64 { return open }}
+	float := func(x ...float64) *reference.Tensor { return reference.NewFloats(onnx.Float, []int{len(x)}, x) }
+	kernel := float(-6, 2, 3, math.NaN())
+	got := []*reference.Tensor{kernel, nil, float(1), float(1, 2), float(7)}
+	prove.SettleRounded(op, fused.Site{})([]*reference.Tensor{float(-8, 0, 0.9, 0), float(1), nil, float(1)}, got)
+	if y := got[0].F; y[0] != -8 || y[1] != 0 || y[2] != 3 || !math.IsNaN(y[3]) || kernel.F[0] != -6 || got[1] != nil ||
+		got[2].F[0] != 1 || got[3].F[1] != 2 || got[4].F[0] != 7 {
+		t.Errorf("settled to %v, the kernel's are %v", got, kernel)
+	}
+	if open = 0; prove.SettleRounded(op, fused.Site{}) != nil {
+		t.Error("an op that leaves nothing open is settled")
+	}
+}
+
+// TestRunsOfKernels: the number of outputs, omitted ones, and the parts that a run settles.
+func TestRunsOfKernels(t *testing.T) {
+	x := tensorOf(prove.Normal, 0, 2, 4)
+	run := func() *prove.KernelRun {
+		return runOf(t, fused.TopKRouterName, []*onnx.Attribute{onnx.IntAttr("top_k", 2),
+			onnx.StringAttr("score", "softmax"), onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1),
+			onnx.IntAttr("group_top_k", 1), onnx.StringAttr("group_score", "max"), onnx.FloatAttr("excluded_score", 0),
+			onnx.IntAttr("renormalize", 1), onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", 1)}, x)
+	}
+	r := run()
+	if _, err := r.Compare(r.Want[:1]); err == nil || err.Error() != "1 outputs instead of 2" {
+		t.Errorf("an output less: %v", err)
+	}
+	if rel, err := prove.CompareKernel(r.Op, r.Site, r.In, r.Want, r.Want); rel != 0 || err != nil {
+		t.Errorf("the same: %g, %v", rel, err)
+	}
+	weights, ids := prove.Clone(r.Want[0]), prove.Clone(r.Want[1])
+	weights.F[1] += 2
+	if rel, err := prove.CompareKernel(r.Op, r.Site, r.In, r.Want, []*reference.Tensor{weights, ids}); err == nil ||
+		rel < 1 || !strings.Contains(err.Error(), `output "weights" by 2`) {
+		t.Errorf("another weight: %g, %v", rel, err)
+	}
+	for _, omitted := range []int{0, 1} {
+		r, got := run(), []*reference.Tensor{weights, ids}
+		got[1-omitted] = r.Want[1-omitted]
+		r.Want[omitted] = nil
+		r.Settle = func(want, got []*reference.Tensor) {
+			if got[omitted] != nil || want[omitted] != nil || got[1-omitted] == nil {
+				t.Errorf("output %d is omitted: %v is settled with %v", omitted, got, want)
+			}
+		}
+		if _, err := r.Compare(got); err != nil || got[omitted] == nil {
+			t.Errorf("without output %d: %v", omitted, err)
+		}
+	}
+	r.Settle = func(want, got []*reference.Tensor) { got[0] = want[0] }
+	if f, err := r.Compare([]*reference.Tensor{weights, ids}); err != nil || f.MaxRel != 0 {
+		t.Errorf("a settled weight: %+v, %v", f, err)
+	}
+	other := reference.NewInts(onnx.Int64, []int{1}, []int64{1})
+	for _, c := range []struct {
+		want, got []*reference.Tensor
+		same      bool
+	}{{r.Want, []*reference.Tensor{weights, ids}, true}, {r.Want, []*reference.Tensor{weights, other}, false},
+		{r.Want, []*reference.Tensor{nil, nil}, false}, {[]*reference.Tensor{x, nil}, r.Want, true}} {
+		if got := prove.SameChoices(c.want, c.got); got != c.same {
+			t.Errorf("%v and %v: the same choice is %v", c.want, c.got, got)
+		}
+	}
+}

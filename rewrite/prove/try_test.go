@@ -382,3 +382,25 @@ func TestPending(t *testing.T) {
 		t.Errorf("figures %v of an assumption", other.Checked())
 	}
 }
+
+// TestOnce tries a key once, repeats its error, and notes inputs once.
+func TestOnce(t *testing.T) {
+	broken, tried := errors.New("broken"), 0
+	p := new(Prover)
+	for range 2 {
+		if err := p.Once("key", func() error { tried++; return broken }); err != broken || tried != 1 {
+			t.Errorf("%v after %d trials", err, tried)
+		}
+	}
+	var r CheckReport
+	for _, inputs := range []string{"a", "b", "a"} {
+		r.TiedOn(inputs)
+	}
+	if !slices.Equal(r.Ties, []string{"a", "b"}) {
+		t.Errorf("noted %q", r.Ties)
+	}
+	err := &EvalError{Err: broken}
+	if !errors.Is(err, broken) || err.Error() != "cannot be checked: broken" {
+		t.Error(err)
+	}
+}
