@@ -187,9 +187,6 @@ func (e *emitter) number(p *sum) *onnx.Value {
 		}
 	}
 	add(p.constant, nil)
-	if total == nil {
-		total = e.ints(0)
-	}
 	if p.by != 1 {
 		total = e.op("Div", nil, total, e.ints(p.by))
 	}

@@ -92,7 +92,7 @@ func constants(m *onnx.Model) (list []*constant, err error) {
 					made, e := reference.FromONNX(t)
 					if e != nil {
 						err = fmt.Errorf("constant %q: %w", v.Name, e)
-						continue
+						return
 					}
 					x, decoded[v] = made, made
 				}

@@ -104,10 +104,10 @@ func (c *latentChange) find() error {
 				continue
 			}
 			byHeads := n.Input(fused.AttentionPastKey) != nil
-			if !byHeads && (s.Graph != c.Model.Graph || s.Function != nil) {
+			if s.Graph != c.Model.Graph && !byHeads {
 				continue
 			}
-			if s.Graph != c.Model.Graph || s.Function != nil {
+			if s.Graph != c.Model.Graph {
 				return fmt.Errorf("node %q is in a function, a branch or a loop (%s): inline functions with "+
 					"--inline all", n.Label(), s.Place)
 			}
