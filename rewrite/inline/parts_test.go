@@ -1,6 +1,7 @@
 package inline_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -34,6 +35,17 @@ func function(b *rewritetest.Builder, name string, opset int64, inputs []string,
 	b.Model.ImportOpset("local", 1)
 	b.Model.Functions = append(b.Model.Functions, f)
 	return f
+}
+
+func localCalls(m *onnx.Model) (count int) {
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			if n.Domain == "local" {
+				count++
+			}
+		}
+	}
+	return count
 }
 
 // TestInlineParts: blocks in functions, across functions, and as whole functions are found by default.
@@ -80,6 +92,21 @@ func TestInlineParts(t *testing.T) {
 			out := b.Ops(2, "local:AddNorm", x, b.Op("Tanh", x), scale)
 			return b.Op("Add", out[0], out[1])
 		}, 1, 0},
+		{"a part and more, among others", func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
+			function(b, "Part", 20, []string{"x"}, func(f *body, in values) values {
+				return give(f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), []int64{-1}), f.Op("Tanh", in[0]))
+			})
+			part := b.Ops(2, "local:Part", x)
+			y := b.Op("Mul", b.Op("Div", x, b.Op("Sqrt", b.Op("Add", part[0], 1e-6))), scale)
+			for i := range 5 {
+				name := fmt.Sprint("Other", i)
+				function(b, name, 20, []string{"x", "y"}, func(f *body, in values) values {
+					return give(f.Op("Add", in[0], f.Op("Sin", in[1])))
+				})
+				y = b.Op("local:"+name, y, part[1])
+			}
+			return y
+		}, 1, 5},
 		{"of an older opset", func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
 			function(b, "Norm", 17, []string{"x", "s"}, func(f *body, in values) values {
 				mean := f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), onnx.IntsAttr("axes", []int64{-1}))
@@ -111,12 +138,11 @@ func TestInlineParts(t *testing.T) {
 		}
 		before, m := rewritetest.Evaluate(t, build()), build()
 		r := applytest.Apply(t, m, rewrite.Request{Inline: inline.Auto})
-		left := 0
-		for _, g := range m.Graphs() {
-			for _, n := range g.Nodes {
-				if n.Domain == "local" {
-					left++
-				}
+		left := localCalls(m)
+		for mode, want := range map[inline.Mode]int{inline.None: localCalls(build()), inline.All: 0} {
+			m := build()
+			if applytest.Plan(t, m, rewrite.Request{Inline: mode}); localCalls(m) != want {
+				t.Errorf("%s: %d calls left with --inline %s, expected %d", c.name, localCalls(m), mode, want)
 			}
 		}
 		if r.Fused() != c.fused || left != c.calls {
