@@ -73,7 +73,7 @@ func convertAll(t *testing.T, folders []string, stepped map[string]int, inRuntim
 				continue
 			}
 			changes := count(m, to, stepped)
-			if to != Newest() && changes == last && !inRuntime {
+			if !inRuntime && (to != Newest() && changes == last || changes == 0 && testing.Short()) {
 				continue // only the import differs
 			}
 			last = changes

@@ -235,6 +235,12 @@ func (c *Change) packOutput(out *onnx.Value) error {
 		return fmt.Errorf("output %q has no row for each sequence or token", out.Name)
 	}
 	t, _ := out.Type()
+	if len(t.Dims) != rank { // the model declares no shape
+		t = onnx.Type{DataType: c.facts.DataType(out), HasShape: true}
+		for _, n := range pass.Dims(c.facts, out) {
+			t.Dims = append(t.Dims, onnx.Dim{Value: n})
+		}
+	}
 	packed := g.NewValue(out.Name + "_packed")
 	c.edit.TakeOutput(out.Producer, out.Output, packed)
 	c.edit.Reread(out, packed)

@@ -354,7 +354,7 @@ func axis(x int64) *onnx.Tensor {
 }
 
 func TestParse(t *testing.T) {
-	for text, want := range map[string]int64{"paged": pagedcache.DefaultBlock, "paged=16": 16, "paged=0": 0,
+	for text, want := range map[string]int64{"paged": 256, "paged=16": 16, "paged=0": 0,
 		"paged=": 0, "pages": 0} {
 		if got, err := pagedcache.Parse(text); got != want || (err == nil) != (want > 0) {
 			t.Errorf("%q: got %d, %v", text, got, err)

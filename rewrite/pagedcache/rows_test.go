@@ -3,12 +3,17 @@ package pagedcache
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
 func floats(shape []int, list ...float64) *reference.Tensor {
@@ -181,6 +186,120 @@ func TestValuesOfPositions(t *testing.T) {
 	} {
 		if got := isOfTokens(c.x, c.alone, v); got != c.is {
 			t.Errorf("case %d, %s: %v", i, fmt.Sprint(c.x.Shape, c.x.F), got)
+		}
+	}
+}
+
+// TestReportText describes the pools of a model in one line.
+func TestReportText(t *testing.T) {
+	r := Report{Form: Form, Block: 16, Pools: []string{"k0", "v0"}, BytesPerToken: 32, Packed: []string{"ids"}}
+	for want, change := range map[string]func(){
+		"logits of each token":                      func() {},
+		"logits of the last token of each sequence": func() { r.LastOnly = true },
+		`logits of the last token of each sequence; node "n" (If) is replaced by its branch with a past`: func() {
+			r.LastOnly, r.Merged = true, "n"
+		},
+	} {
+		r.LastOnly, r.Merged = false, ""
+		change()
+		const first = "paged, 2 pools (k0, v0) of blocks of 16 tokens, 512 bytes per block in all pools; ids packed, "
+		if got := r.Text(); got != first+want {
+			t.Errorf("%q, want %q", got, first+want)
+		}
+	}
+}
+
+// TestWeights counts the weights that each token multiplies: matrices, and of experts the chosen ones.
+func TestWeights(t *testing.T) {
+	for _, c := range []struct {
+		domain, op string
+		chosen     any
+		want       int64
+	}{
+		{"", "MatMul", 2, 30}, {"", "Gather", 2, 0}, {"", "Slice", 2, 0}, {"", "Where", 2, 0},
+		{"mojo", fused.EmbeddingName, 2, 0}, {"com.microsoft", "GatherBlockQuantized", 2, 0},
+		{"mojo", fused.MoEName, 2, 30 / 4 * 2}, {"mojo", fused.QMoEName, 3, 30 / 4 * 3}, {"", fused.MoEName, 2, 30},
+		{"mojo", fused.MoEName, "chosen", 30}, {"mojo", fused.MoEName, 4, 30},
+	} {
+		b := onnxtest.New(18)
+		x, ids := b.Input("x", onnx.Float, "n", 3), b.Input("ids", onnx.Int64, "n", c.chosen)
+		n := b.Op(c.op, x, x, ids, b.Floats([]int64{2, 3}, make([]float32, 6)...),
+			b.Floats([]int64{4, 2, 3}, make([]float32, 24)...), b.Floats([]int64{9}, make([]float32, 9)...),
+			(*onnx.Value)(nil)).Producer
+		n.Domain = c.domain
+		if got := weightsOf(n, infer.Analyze(b.Model)); got != c.want {
+			t.Errorf("%s, %v experts: %d weights, want %d", c.op, c.chosen, got, c.want)
+		}
+	}
+}
+
+// TestWhatCannotBePaged: the error names what is not known to be right for packed tokens.
+func TestWhatCannotBePaged(t *testing.T) {
+	type model struct {
+		*onnxtest.Builder
+		length, valid, bias, q, logits *onnx.Value
+		op                             string
+	}
+	for want, change := range map[string]func(m *model){
+		"": func(*model) {},
+		"no attention reads buffers with a length for each sequence": func(m *model) { m.length = nil },
+		`adds "bias" to the scores`:                                  func(m *model) { m.bias = m.Input("bias", onnx.Float, "batch", 1, "tokens", "all") },
+		"(LatentAttention) keeps latents, and only the caches of Attention can be paged": func(m *model) {
+			m.op = fused.LatentAttentionName
+		},
+		`reads "cast_1", which is not known to mark only padding`: func(m *model) {
+			m.valid = m.Op("Cast", m.Op("Not", m.Op("Cast", m.valid, onnx.IntAttr("to", int64(onnx.Bool)))),
+				onnx.IntAttr("to", int64(onnx.Int64)))
+		},
+		`input "other" is float32[3]: expected a row for each new token, positions, a mask or a cache`: func(m *model) {
+			m.Op("Neg", m.Input("other", onnx.Float, 3))
+		},
+		`node "node_reducemax" (ReduceMax) reads "attention_mask" for something other than attention`: func(m *model) {
+			m.Output(m.Op("Add", m.logits, m.Op("Cast", m.Op("ReduceMax", m.valid), onnx.IntAttr("to", 1))))
+		},
+		"no input has a row for each new token": func(m *model) {
+			shape := m.Op("Concat", m.Op("Shape", m.length), []int64{1, 8}, onnx.IntAttr("axis", 0))
+			m.q.Producer.SetInput(0, m.Op("Expand", 0.5, shape))
+			if err := m.Graph.Sort(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		`output "first" has one row for each sequence, but no Slice or Gather takes the last one`: func(m *model) {
+			m.Output(m.Op("ReduceMax", m.logits, []int64{1}))
+			m.Graph.Outputs[0].Name = "first"
+		},
+		`output "all" has no row for each sequence or token`: func(m *model) {
+			m.Output(m.Op("ReduceMax", m.logits))
+			m.Graph.Outputs[0].Name = "all"
+		},
+	} {
+		m := &model{Builder: onnxtest.New(18), op: fused.AttentionName}
+		x := m.Input("inputs_embeds", onnx.Float, "batch", "tokens", 8)
+		m.length = m.Input("past_length", onnx.Int64, "batch")
+		m.valid = m.Input("attention_mask", onnx.Int64, "batch", "room")
+		m.q, m.logits = m.Op("Unsqueeze", x, []int64{2}), x
+		change(m)
+		k, v := m.Input("past_k", onnx.Float, "batch", 1, "room", 8), m.Input("past_v", onnx.Float, "batch", 1, "room", 8)
+		in := []*onnx.Value{m.q, m.q, m.q, m.valid, k, v, m.length, m.bias}
+		attrs := fused.Attention{Scale: 1, Causal: true, Empty: "zero", HeadOrder: "blocked", QLayout: "bsnh",
+			KLayout: "bsnh", VLayout: "bsnh", YLayout: "bsnh"}.Attributes()
+		n := m.Graph.AddNode(m.op, in, []*onnx.Value{m.Graph.NewValue("y"), m.Graph.NewValue("k"), m.Graph.NewValue("v")}, attrs...)
+		n.Domain = fused.Domain
+		m.Graph.AddOutput(n.Outputs[0])
+		c := &Change{Run: &pass.Run{Editor: edit.Editor{Model: m.Model}}, facts: infer.Analyze(m.Model), report: &Report{}}
+		var err error
+		for _, step := range []func() error{c.find, c.inputs, c.change} {
+			if err == nil {
+				err = step()
+			}
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		if err == nil { // the model declares no shape of this output
+			if typ, _ := m.Graph.Outputs[0].Type(); typ.String() != "float32[tokens, 1, 8]" {
+				t.Errorf("the output is %s", typ)
+			}
 		}
 	}
 }
