@@ -63,7 +63,8 @@ func TestRelations(t *testing.T) {
 			b.Output(b.Op("Transpose", x))
 		}, "axes [-2 1], tail, depends"},
 		"a single row": {1, func(b *onnxtest.Builder, x *onnx.Value) { b.Output(b.Op("Tanh", x)) }, "axes [0], rows"},
-		"nothing":      {4, func(b *onnxtest.Builder, x *onnx.Value) { b.Output(b.Op("Mul", x, 0.0)) }, "axes [0], rows, causal"},
+		"nothing": {4, func(b *onnxtest.Builder, x *onnx.Value) { b.Output(b.Op("Mul", x, 0.0)) },
+			"axes [0], rows, causal"},
 	} {
 		s := searchIn(t, c.rows, c.build)
 		e, err := s.evidence(&reading{})
@@ -228,8 +229,8 @@ func TestNear(t *testing.T) {
 		{[]float64{1, 100}, []float64{1.9, 100}, true}, {[]float64{-100, 1}, []float64{-100, 1.9}, true},
 		{[]float64{nan, inf}, []float64{nan, inf}, true}, {[]float64{nan}, []float64{1}, false},
 		{[]float64{1}, []float64{nan}, false}, {[]float64{inf, 1}, []float64{inf, 2}, false},
-		{[]float64{inf}, []float64{-inf}, false}, {[]float64{0}, []float64{1e-8}, true}, {[]float64{0}, []float64{2e-8}, false},
-		{[]float64{1}, []float64{1, 1}, false},
+		{[]float64{inf}, []float64{-inf}, false}, {[]float64{0}, []float64{1e-8}, true},
+		{[]float64{0}, []float64{2e-8}, false}, {[]float64{1}, []float64{1, 1}, false},
 	} {
 		if got := near(floats(c.a...), floats(c.b...), 0.01); got != c.want {
 			t.Errorf("%v and %v are near: %v", c.a, c.b, got)
@@ -253,7 +254,8 @@ func TestSettled(t *testing.T) {
 		d := &Dim{Name: c.name, places: []place{{x, 0}, c.place}}
 		expect(t, fmt.Sprint(c.name, " at ", c.place, " is a cache"), d.isCache(b.Model), c.want)
 	}
-	a := &analysis{dims: []*Dim{{Name: "n", places: []place{{x, 1}, {image, 1}}}, {Name: "k", places: []place{{image, 3}}}}}
+	a := &analysis{dims: []*Dim{{Name: "n", places: []place{{x, 1}, {image, 1}}},
+		{Name: "k", places: []place{{image, 3}}}}}
 	of := func(shape ...int) *reference.Tensor { return reference.NewFloats(onnx.Float, shape, nil) }
 	for _, c := range []struct {
 		x, image *reference.Tensor
@@ -279,8 +281,8 @@ func TestSettled(t *testing.T) {
 		for _, part := range c.grows {
 			r.factors[slot{k.node, 0, part}] = one
 		}
-		expect(t, fmt.Sprint(c.table, " along ", c.grows, " is a mask"), []bool{r.isMask(nil, k, 1), r.isMask(nil, k, 0)},
-			[]bool{c.want, false})
+		expect(t, fmt.Sprint(c.table, " along ", c.grows, " is a mask"),
+			[]bool{r.isMask(nil, k, 1), r.isMask(nil, k, 0)}, []bool{c.want, false})
 	}
 	for _, c := range []struct {
 		op              string

@@ -243,7 +243,9 @@ func TestWhatCannotBePaged(t *testing.T) {
 	for want, change := range map[string]func(m *model){
 		"": func(*model) {},
 		"no attention reads buffers with a length for each sequence": func(m *model) { m.length = nil },
-		`adds "bias" to the scores`:                                  func(m *model) { m.bias = m.Input("bias", onnx.Float, "batch", 1, "tokens", "all") },
+		`adds "bias" to the scores`: func(m *model) {
+			m.bias = m.Input("bias", onnx.Float, "batch", 1, "tokens", "all")
+		},
 		"(LatentAttention) keeps latents, and only the caches of Attention can be paged": func(m *model) {
 			m.op = fused.LatentAttentionName
 		},
@@ -279,14 +281,17 @@ func TestWhatCannotBePaged(t *testing.T) {
 		m.valid = m.Input("attention_mask", onnx.Int64, "batch", "room")
 		m.q, m.logits = m.Op("Unsqueeze", x, []int64{2}), x
 		change(m)
-		k, v := m.Input("past_k", onnx.Float, "batch", 1, "room", 8), m.Input("past_v", onnx.Float, "batch", 1, "room", 8)
+		k := m.Input("past_k", onnx.Float, "batch", 1, "room", 8)
+		v := m.Input("past_v", onnx.Float, "batch", 1, "room", 8)
 		in := []*onnx.Value{m.q, m.q, m.q, m.valid, k, v, m.length, m.bias}
 		attrs := fused.Attention{Scale: 1, Causal: true, Empty: "zero", HeadOrder: "blocked", QLayout: "bsnh",
 			KLayout: "bsnh", VLayout: "bsnh", YLayout: "bsnh"}.Attributes()
-		n := m.Graph.AddNode(m.op, in, []*onnx.Value{m.Graph.NewValue("y"), m.Graph.NewValue("k"), m.Graph.NewValue("v")}, attrs...)
+		out := []*onnx.Value{m.Graph.NewValue("y"), m.Graph.NewValue("k"), m.Graph.NewValue("v")}
+		n := m.Graph.AddNode(m.op, in, out, attrs...)
 		n.Domain = fused.Domain
 		m.Graph.AddOutput(n.Outputs[0])
-		c := &Change{Run: &pass.Run{Editor: edit.Editor{Model: m.Model}}, facts: infer.Analyze(m.Model), report: &Report{}}
+		c := &Change{Run: &pass.Run{Editor: edit.Editor{Model: m.Model}}, facts: infer.Analyze(m.Model),
+			report: &Report{}}
 		var err error
 		for _, step := range []func() error{c.find, c.inputs, c.change} {
 			if err == nil {

@@ -52,6 +52,7 @@ func safely(t *testing.T, m *onnx.Model, o streams.Options) *streams.Safe {
 		t.Fatal(err)
 	}
 	t.Log("\n" + s.Report.Text())
+	checkChanges(t, s.Report)
 	return s
 }
 
