@@ -49,6 +49,8 @@ func TestInlineExperts(t *testing.T) {
 	k := g.AddInitializer(onnx.NewInt64s("k", []int64{2}))
 	x = call(g, "local", "Attention", 1, x, w)[0]
 	chosen := call(g, "local", "Router", 2, call(g, "", "MatMul", 1, x, w)[0], k)
+	pair := call(g, "", "Concat", 1, chosen...) // all that depends on the choice, before the experts
+	chosen = call(g, "", "Split", 2, pair...)
 	weights := call(g, "local", "Scale", 1, chosen[0], chosen[0])[0]
 	rows := call(g, "", "Gather", 1, x, chosen[1])[0] // experts read selected rows or all rows
 	sum := call(g, "", "Add", 1, call(g, "", "Mul", 1, call(g, "local", "Masked", 1, x, w)[0], weights)[0],

@@ -130,6 +130,16 @@ func TestInlineParts(t *testing.T) {
 			second := b.Ops(2, "local:Layer", b.Op("Exp", first[1]), scale)
 			return b.Op("Add", second[0], second[1])
 		}, 1, 2},
+		{"two blocks inside a layer, called twice", func(b *rewritetest.Builder, x, scale *onnx.Value) *onnx.Value {
+			function(b, "Layer", 20, []string{"x", "s"}, func(f *body, in values) values {
+				for range 2 {
+					root := f.Op("Sqrt", f.Op("Add", f.Op("ReduceMean", f.Op("Mul", in[0], in[0]), []int64{-1}), 1e-6))
+					in[0] = f.Op("Exp", f.Op("Tanh", f.Op("Mul", f.Op("Div", in[0], root), in[1])))
+				}
+				return in[:1]
+			})
+			return b.Op("local:Layer", b.Op("local:Layer", x, scale), scale)
+		}, 2, 2},
 	} {
 		build := func() *onnx.Model {
 			b := rewritetest.New(t, 20, onnx.Float)

@@ -1,6 +1,7 @@
 package latentcache_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -350,6 +351,55 @@ func TestLatentCacheIsRefused(t *testing.T) {
 			rewrite.Request{AssumeAvailable: true, LatentCache: true}); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", name, err, want)
+		}
+	}
+}
+
+// TestUnsupportedAttention: the error names what attention to latents does not support, before anything changes.
+func TestUnsupportedAttention(t *testing.T) {
+	feed := func(input int) func(c *edit.Change, m *onnx.Model, n *onnx.Node) {
+		return func(c *edit.Change, m *onnx.Model, n *onnx.Node) {
+			c.SetInputs(n, append(slices.Clone(n.Inputs), make([]*onnx.Value, input+1-len(n.Inputs))...)...)
+			c.SetInput(n, input, m.Graph.Inputs[0])
+		}
+	}
+	const scores = "it has a window or bounds its scores, which mojo.LatentAttention does not support"
+	for name, test := range map[string]struct {
+		change func(c *edit.Change, m *onnx.Model, n *onnx.Node)
+		want   string
+	}{
+		"as it is": {func(*edit.Change, *onnx.Model, *onnx.Node) {}, ""},
+		"a window": {func(c *edit.Change, _ *onnx.Model, n *onnx.Node) { c.SetAttr(n, onnx.IntAttr("window", 1)) }, scores},
+		"a bound": {func(c *edit.Change, _ *onnx.Model, n *onnx.Node) {
+			c.SetAttr(n, onnx.FloatAttr("softcap", 1))
+		}, scores},
+		"a bias":   {feed(fused.AttentionBias), "it has a bias, which mojo.LatentAttention does not support"},
+		"a sink":   {feed(fused.AttentionSink), "it has a sink, which"},
+		"a buffer": {feed(fused.AttentionPastLength), "it has a cache that is a buffer, which"},
+		"no new cache": {func(c *edit.Change, m *onnx.Model, n *onnx.Node) {
+			c.RemovePort(m.Graph, n.Outputs[2])
+		}, `the model does not output the new cache of input "past_v`},
+		"a shared cache": {func(c *edit.Change, m *onnx.Model, n *onnx.Node) {
+			for _, other := range m.Graph.Nodes {
+				if other.OpType == n.OpType {
+					c.SetInput(other, fused.AttentionPastValue, n.Input(fused.AttentionPastValue))
+				}
+			}
+		}, `(Attention) also reads "past_v0", which would hold latents`},
+	} {
+		m := rewritetest.ReadModel(t, naiveLatent)
+		applytest.Apply(t, m)
+		i := slices.IndexFunc(m.Graph.Nodes, func(n *onnx.Node) bool { return n.OpType == fused.AttentionName })
+		var c edit.Change
+		test.change(&c, m, m.Graph.Nodes[i])
+		run := &pass.Run{Editor: edit.Editor{Model: m}, Off: true, Skips: func(f *onnx.Function) bool {
+			return f.Domain == fused.Domain
+		}}
+		before := m.Graph.Text()
+		_, err := latentcache.Apply(run)
+		if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) ||
+			!errors.Is(err, latentcache.ErrLatentCache) || m.Graph.Text() != before) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
 }
