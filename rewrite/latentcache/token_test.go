@@ -46,7 +46,8 @@ func TestKeptShapes(t *testing.T) {
 	want := map[string][]int64{}
 	for k, v := range []*onnx.Value{past, dropped, present, presentV} {
 		old := [][]int64{{2, 4, 3, 12}, {2, 4, 3, 6}}[k%2]
-		for _, part := range [][2]int64{{0, 1}, {2, 3}, {0, 4}, {1, 2}, {1, 4}, {2, 4}, {3, 4}, {0, 2}, {4, 4}, {-1, 4}} {
+		for _, part := range [][2]int64{{0, 1}, {2, 3}, {0, 4}, {1, 2}, {1, 4}, {2, 4}, {3, 4}, {0, 2}, {4, 4},
+			{-1, 4}} {
 			shape := b.Op("Shape", v, onnx.IntAttr("start", part[0]), onnx.IntAttr("end", part[1]))
 			b.Output(shape)
 			want[shape.Name] = old[(part[0]+4)%4 : part[1]]

@@ -127,7 +127,7 @@ func isOfTokens(x *reference.Tensor, alone []map[*onnx.Value]*reference.Tensor, 
 		for _, n := range x.Shape[axis+1:] {
 			inner *= n
 		}
-		if inner == 0 || len(one)*len(alone) != len(all) {
+		if len(one)*len(alone) != len(all) {
 			return false
 		}
 		for k := range one {

@@ -133,6 +133,10 @@ func TestMixedValues(t *testing.T) {
 		}
 		return floats([]int{n, 2}, list...)
 	}
+	heads := func(n, from int) *reference.Tensor { // the same for each of two heads
+		x := rows(n, from)
+		return floats([]int{2, n, 2}, slices.Concat(x.F, x.F)...)
+	}
 	table := floats([]int{3, 1}, 1, 2, 3)
 	for name, c := range map[string]struct {
 		packed, first, last *reference.Tensor
@@ -140,6 +144,8 @@ func TestMixedValues(t *testing.T) {
 	}{
 		"of tokens":            {seven, five, two, false},
 		"rows":                 {rows(7, 0), rows(5, 0), rows(2, 5), false},
+		"heads":                {heads(7, 0), heads(5, 0), heads(2, 5), false},
+		"other heads":          {heads(7, 0), heads(5, 0), heads(2, 4), true},
 		"another first row":    {rows(7, 0), rows(5, 1), rows(2, 5), true},
 		"another last row":     {rows(7, 0), rows(5, 0), rows(2, 4), true},
 		"no value of tokens":   {table, table, table, false},
@@ -154,6 +160,42 @@ func TestMixedValues(t *testing.T) {
 		if got := change.mixed(v, c.packed, 7); got != c.mixed {
 			t.Errorf("%s: mixed %v", name, got)
 		}
+	}
+}
+
+// TestFollowedPositions computes what follows from positions and constants alone, and lists the numbers beside them.
+func TestFollowedPositions(t *testing.T) {
+	b := onnxtest.New(18)
+	c := &Change{Run: &pass.Run{Editor: edit.Editor{Model: b.Model}}, row: b.Input("row", onnx.Int64, 1, "n")}
+	other := b.Input("other", onnx.Int64, 1, "n")
+	known := []*onnx.Value{b.Op("Mul", c.row, 4096), b.Op("Clip", c.row, (*onnx.Value)(nil), 9)}
+	known = append(known, b.Op("Add", b.Op("Sub", known[0], 4096), known[1]), b.Op("Max", c.row, 65536),
+		b.Op("Min", c.row, 65537), b.Op("Add", c.row, 8), b.Op("Add", c.row, []int64{11, 12}))
+	known = append(known, known[2].Producer.Inputs[0])
+	unknown := []*onnx.Value{b.Op("Shape", c.row), b.Op("Size", c.row), b.Op("Add", c.row, other), b.Op("Add", 20, 21),
+		b.Op("Gather", []int64{1, 2, 3}, c.row), b.Op("Neg", other)}
+	then := b.Graph.NewSubgraph("then")
+	then.AddOutput(then.AddNode("Neg", []*onnx.Value{c.row}, []*onnx.Value{then.NewValue("neg")}).Outputs[0])
+	unknown = append(unknown, b.Op("If", b.Op("Less", c.row, 5), onnx.GraphAttr("then_branch", then),
+		onnx.GraphAttr("else_branch", then)))
+	env, numbers := c.follow([]int64{7, 3})
+	if !slices.Equal(numbers, []int64{9, 4096, 65536}) || !slices.Equal(env[known[2]].I, []int64{7*4096 - 4096 + 7,
+		3*4096 - 4096 + 3}) {
+		t.Errorf("numbers %d, the sum is %v", numbers, env[known[2]])
+	}
+	for _, v := range known {
+		if env[v] == nil {
+			t.Errorf("%q follows from positions", v.Name)
+		}
+	}
+	for _, v := range unknown {
+		if env[v] != nil {
+			t.Errorf("%q follows from more than positions: %v", v.Name, env[v])
+		}
+	}
+	b.Output(known[3])
+	if !c.leaves(env, known[3]) || !c.leaves(env, c.row) || c.leaves(env, known[0]) || c.leaves(env, known[2]) {
+		t.Error("not the values that other nodes or the model's readers read")
 	}
 }
 
@@ -183,6 +225,8 @@ func TestValuesOfPositions(t *testing.T) {
 		{floats([]int{3}, 5, 6, 7), one([]int{1}, []float64{5}, []float64{6}), false},
 		{floats([]int{2, 1}, 5, 6), one([]int{1}, []float64{5}, []float64{6}), false},
 		{floats([]int{2}, 5, 6), []map[*onnx.Value]*reference.Tensor{{}, {}}, true},
+		{floats([]int{2, 3}, 1, 2, 9, 3, 4, 9), one([]int{1, 2}, []float64{1, 2}, []float64{3, 4}), false},
+		{floats([]int{2, 0}), one([]int{1, 0}, nil, nil), true},
 	} {
 		if got := isOfTokens(c.x, c.alone, v); got != c.is {
 			t.Errorf("case %d, %s: %v", i, fmt.Sprint(c.x.Shape, c.x.F), got)
