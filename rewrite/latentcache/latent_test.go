@@ -369,7 +369,9 @@ func TestUnsupportedAttention(t *testing.T) {
 		want   string
 	}{
 		"as it is": {func(*edit.Change, *onnx.Model, *onnx.Node) {}, ""},
-		"a window": {func(c *edit.Change, _ *onnx.Model, n *onnx.Node) { c.SetAttr(n, onnx.IntAttr("window", 1)) }, scores},
+		"a window": {func(c *edit.Change, _ *onnx.Model, n *onnx.Node) {
+			c.SetAttr(n, onnx.IntAttr("window", 1))
+		}, scores},
 		"a bound": {func(c *edit.Change, _ *onnx.Model, n *onnx.Node) {
 			c.SetAttr(n, onnx.FloatAttr("softcap", 1))
 		}, scores},

@@ -67,6 +67,28 @@ func TestAscend(t *testing.T) {
 	open(t, ascend310p, rotary(1, 128), "interleaved")
 	open(t, ascend310p, rotary(0, 48), "32, 64, 96 and 128")
 	open(t, ascend310p, moe(f16, f16, []int64{8, 64, 32}, []int64{8, 32, 32}), "has nothing for mojo.MoE")
+	// The bounds themselves are taken.
+	stays(t, ascend, moe(f16, f16, []int64{2, 65534, 65535}, []int64{2, 65535, 32767}))
+	open(t, ascend, moe(f16, f16, []int64{8, 64, 65536}, []int64{8, 65536, 32}), "64 x 65536")
+	shaped := func(heads, width int64) site {
+		s := attend{layouts: "thhh"}.site()
+		q := s.dims[fused.AttentionQ]
+		q[2], q[3], s.dims[fused.AttentionK][3], s.dims[fused.AttentionV][3] = heads, width, width, width
+		return s
+	}
+	stays(t, ascend, shaped(256, 768))
+	open(t, ascend, shaped(258, 768), "there are 258 heads; aclnnFlashAttentionScore takes at most 256")
+	open(t, ascend, shaped(256, 769), "takes one width, up to 768")
+	stays(t, ascend310p, rotary(0, 32))
+	open(t, ascend310p, rotary(0, 160), "it rotates 160 channels")
+	open(t, ascend310p, normSite("AddRMSNorm", 0, types(bf16, bf16, bf16), x, x, w), "input 0 is bfloat16")
+	for want, r := range map[string]*CANNReport{"": nil, "Expand added       for 2 nodes with both inputs broadcast, " +
+		"which onnxruntime's CANN provider gets wrong\n": {Expanded: 2}, "MatMul for Gemm    in 1 nodes without C, for " +
+		"which that provider adds uninitialized memory\n": {MatMuls: 1}} {
+		if got := r.Text(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
 	for _, r := range ascend.Rules {
 		if !strings.HasPrefix(r.Emits, "aclnn") {
 			t.Errorf("%s: %q names no call of CANN", r.Op, r.Emits)
