@@ -20,13 +20,13 @@ func TestEmitted(t *testing.T) {
 		x.DataType = typ
 		return x
 	}
-	wave := func(rows int) *reference.Tensor {
+	wave := func(batch, rows int) *reference.Tensor {
 		w := &waves{rates: []float64{1, float64(float32(0.01)), 1, float64(float32(0.01))},
 			cosine: []bool{true, true, false, false}}
-		x := floats(make([]float64, 4*rows)...)
-		x.Shape = []int{1, rows, 4}
+		x := floats(make([]float64, 4*rows*batch)...)
+		x.Shape = []int{batch, rows, 4}
 		for i := range x.F {
-			x.F[i] = w.value(i/4, i%4, w.rates)
+			x.F[i] = w.value(i/4%rows, i%4, w.rates)
 		}
 		return x
 	}
@@ -69,7 +69,8 @@ func TestEmitted(t *testing.T) {
 			of(onnx.Bool, "0 1 1/0 0 1/0 0 0")},
 		"of untruth": {of(onnx.Bool, "1 0/1 1"), map[int][]rat{row: batch, column: batch}, 0, "[b, b]",
 			of(onnx.Bool, "1 0 0/1 1 0/1 1 1")},
-		"waves": {wave(6), map[int][]rat{column: length}, 0, "[1, n, 4]", wave(9)},
+		"waves":      {wave(1, 6), map[int][]rat{column: length}, 0, "[1, n, 4]", wave(1, 9)},
+		"more waves": {wave(2, 6), map[int][]rat{column: length, row: batch}, 0, "[b, n, 4]", wave(3, 9)},
 	} {
 		b := onnxtest.New(18)
 		x := b.Input("x", onnx.Float, "b", "p", "n")

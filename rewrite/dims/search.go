@@ -281,7 +281,7 @@ func (s *search) behind(n *onnx.Node) (layers [][]*onnx.Node) {
 			for _, v := range x.Reads() {
 				add(v.Producer)
 			}
-			if g := x.Graph; g != nil && g.Parent != nil { // operands of the node that holds this graph
+			if x.Graph != s.model.Graph { // operands of the node that holds this graph
 				for _, y := range s.model.Graph.Nodes {
 					if s.place[y] == s.place[x] {
 						add(y)

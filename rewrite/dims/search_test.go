@@ -295,3 +295,47 @@ func TestSettled(t *testing.T) {
 		expect(t, fmt.Sprint(c, " divides"), divides(k), c.want)
 	}
 }
+
+// TestAmbiguous names the first node whose constant distinguishes the remaining meanings.
+func TestAmbiguous(t *testing.T) {
+	a := &analysis{dims: []*Dim{{Name: "m", Size: 3}, {Name: "n", Size: 6}}}
+	var at []slot
+	for _, name := range []string{"b", "a", "c"} {
+		at = append(at, slot{node: &onnx.Node{Name: name}})
+	}
+	of := func(f ...rat) *variant {
+		r := &reading{factors: map[slot][]rat{}}
+		for i, x := range f {
+			r.factors[at[i]] = []rat{x}
+		}
+		return &variant{reading: r}
+	}
+	one, two := rat{1, 1}, rat{2, 1}
+	toggled := of(one)
+	toggled.toggled = &constant{node: at[2].node, value: &onnx.Value{Name: "k"}}
+	const several = "several of its numbers may be the size 6, and the model does not show which"
+	for _, c := range []struct {
+		list         []*variant
+		node, reason string
+	}{
+		{[]*variant{of(one), of(one, one)}, "a", several}, {[]*variant{of(one, two), of(one, one)}, "a", several},
+		{[]*variant{of(two, one, one), of(one, one)}, "b", several},
+		{[]*variant{of(one, one), of(one, one, one)}, "c", several},
+		{[]*variant{of(), toggled}, "c", `its constant "k" may be a number of the model or come from the size 6, and ` +
+			"the model does not show which"},
+	} {
+		for _, list := range [][]*variant{c.list, {c.list[1], c.list[0]}} {
+			if list[1].toggled == nil && list[0].toggled != nil {
+				continue
+			}
+			err := a.ambiguous(1, list)
+			want := fmt.Sprintf("n cannot be freed at %s: %s; pass recorded outputs of another size", c.node, c.reason)
+			if err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+	}
+	if got := (&Refusal{Dim: "n", Reason: "no"}).Error(); got != "n cannot be freed: no" {
+		t.Error(got)
+	}
+}

@@ -3,6 +3,7 @@ package streams_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -191,6 +192,10 @@ func TestCases(t *testing.T) {
 			run := &pass.Run{Editor: edit.Editor{Model: d.Model}}
 			if _, err := streams.Prepare(run, streams.Options{Strict: true}); err != nil {
 				t.Fatal(err)
+			}
+			names := onnx.Names(d.Graph.Initializers())
+			if copied := slices.Contains(names, "floats_times_2^-5"); name == "sandwich norms" && !copied {
+				t.Errorf("no copy of a constant is named after its power: %q", names)
 			}
 			if n := len(d.Graph.Nodes); n > nodes {
 				t.Errorf("%d nodes, before %d", n, nodes)

@@ -30,10 +30,6 @@ func (s *system) of(v int) sum {
 func (s *system) reduce(t sum) sum {
 	out := sum{}
 	for v, factor := range t {
-		if s.solved[v] == nil {
-			out[v] += factor
-			continue
-		}
 		for w, f := range s.of(v) {
 			out[w] += factor * f
 		}

@@ -82,9 +82,10 @@ func TestAscend(t *testing.T) {
 	stays(t, ascend310p, rotary(0, 32))
 	open(t, ascend310p, rotary(0, 160), "it rotates 160 channels")
 	open(t, ascend310p, normSite("AddRMSNorm", 0, types(bf16, bf16, bf16), x, x, w), "input 0 is bfloat16")
-	for want, r := range map[string]*CANNReport{"": nil, "Expand added       for 2 nodes with both inputs broadcast, " +
-		"which onnxruntime's CANN provider gets wrong\n": {Expanded: 2}, "MatMul for Gemm    in 1 nodes without C, for " +
-		"which that provider adds uninitialized memory\n": {MatMuls: 1}} {
+	for want, r := range map[string]*CANNReport{"": nil,
+		"Expand added       for 2 nodes with both inputs broadcast, which onnxruntime's CANN provider gets wrong\n": {
+			Expanded: 2},
+		"MatMul for Gemm    in 1 nodes without C, for which that provider adds uninitialized memory\n": {MatMuls: 1}} {
 		if got := r.Text(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
