@@ -237,19 +237,12 @@ func TestValuesOfPositions(t *testing.T) {
 // TestReportText describes the pools of a model in one line.
 func TestReportText(t *testing.T) {
 	r := Report{Form: Form, Block: 16, Pools: []string{"k0", "v0"}, BytesPerToken: 32, Packed: []string{"ids"}}
-	for want, change := range map[string]func(){
-		"logits of each token":                      func() {},
-		"logits of the last token of each sequence": func() { r.LastOnly = true },
-		`logits of the last token of each sequence; node "n" (If) is replaced by its branch with a past`: func() {
-			r.LastOnly, r.Merged = true, "n"
-		},
-	} {
-		r.LastOnly, r.Merged = false, ""
-		change()
-		const first = "paged, 2 pools (k0, v0) of blocks of 16 tokens, 512 bytes per block in all pools; ids packed, "
-		if got := r.Text(); got != first+want {
-			t.Errorf("%q, want %q", got, first+want)
-		}
+	const first = "paged, 2 pools (k0, v0) of blocks of 16 tokens, 512 bytes per block in all pools; ids packed, logits of "
+	all := r.Text()
+	r.LastOnly, r.Merged = true, "n"
+	if last := r.Text(); all != first+"each token" || last != first+
+		`the last token of each sequence; node "n" (If) is replaced by its branch with a past` {
+		t.Errorf("%q and %q", all, last)
 	}
 }
 

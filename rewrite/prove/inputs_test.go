@@ -174,45 +174,6 @@ func TestRounding(t *testing.T) {
 	}
 }
 
-// TestDeclaredPaddings: the properties that paddings declare hold for each number of keys.
-func TestDeclaredPaddings(t *testing.T) {
-	const batches = 3
-	for keys := 2; keys < 9; keys++ {
-		for _, p := range Paddings {
-			x := p.Tensor(onnx.Int64, []int64{batches, int64(keys)})
-			f := p.Tensor(onnx.Float, []int64{batches, int64(keys)})
-			if !slices.Equal(x.Shape, []int{batches, keys}) || f.DataType != onnx.Float || x.DataType != onnx.Int64 {
-				t.Fatalf("%s: %v", p.Name, x)
-			}
-			existing := 0
-			for b := range batches {
-				row := x.I[b*keys : b*keys+keys]
-				for j, e := range row {
-					if (e == 1) != p.Exists(b, j, keys) || float64(e) != f.F[b*keys+j] || e != 0 && e != 1 {
-						t.Errorf("%s: key %d of %d is %d", p.Name, j, keys, e)
-					}
-					existing += int(e)
-					if p.Right && j > 0 && e > row[j-1] {
-						t.Errorf("%s: a key after the padding in %v", p.Name, row)
-					}
-				}
-				if !p.Empty && row[0] == 0 {
-					t.Errorf("%s: a first query has no key in %v", p.Name, row)
-				}
-				if p.Name == LeftPadding.Name && (row[0] != 0 || row[keys-1] != 1 && b < keys-1) {
-					t.Errorf("%s: %v", p.Name, row)
-				}
-			}
-			if all := existing == batches*keys; all != (p.Name == NoPadding.Name) || existing == 0 {
-				t.Errorf("%s: %d of %d keys exist", p.Name, existing, batches*keys)
-			}
-			if p.Name == AllPadding.Name && (slices.Contains(x.I[:keys], 1) || slices.Contains(x.I[keys:], 0)) {
-				t.Errorf("%s: %v", p.Name, x.I)
-			}
-		}
-	}
-}
-
 // TestHeads: the heads of queries are on the axis of their layout.
 func TestHeads(t *testing.T) {
 	for layout, want := range map[string]int64{"bnsh": 2, "bsnh": 3} {

@@ -231,12 +231,15 @@ func TestFewRoundings(t *testing.T) {
 	}
 }
 
+// router returns the attributes of a router that chooses two experts.
+func router(score string) []*onnx.Attribute {
+	return fused.TopKRouter{TopK: 2, Score: score, Order: "score_first", Groups: 1, GroupTopK: 1, GroupScore: "max",
+		Renormalize: true, Scale: 1}.Attributes()
+}
+
 // TestRouterRuns requires the same experts.
 func TestRouterRuns(t *testing.T) {
-	r := runOf(t, fused.TopKRouterName, []*onnx.Attribute{onnx.IntAttr("top_k", 2), onnx.StringAttr("score", "softmax"),
-		onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1), onnx.IntAttr("group_top_k", 1),
-		onnx.StringAttr("group_score", "max"), onnx.FloatAttr("excluded_score", 0), onnx.IntAttr("renormalize", 1),
-		onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", 1)}, tensorOf(prove.Normal, 0, 3, 128))
+	r := runOf(t, fused.TopKRouterName, router("softmax"), tensorOf(prove.Normal, 0, 3, 128))
 	if f, err := r.Compare(r.Want); err != nil || f.MaxRel != 0 {
 		t.Errorf("as it is: %+v, %v", f, err)
 	}
@@ -255,11 +258,7 @@ func TestRouterRuns(t *testing.T) {
 // TestSaturatedScores accepts either expert if their sigmoids are equal or one unit apart, and no other expert.
 func TestSaturatedScores(t *testing.T) {
 	run := func(logits ...float64) *prove.KernelRun {
-		return runOf(t, fused.TopKRouterName, []*onnx.Attribute{onnx.IntAttr("top_k", 2),
-			onnx.StringAttr("score", "sigmoid"),
-			onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1), onnx.IntAttr("group_top_k", 1),
-			onnx.StringAttr("group_score", "max"), onnx.FloatAttr("excluded_score", 0), onnx.IntAttr("renormalize", 1),
-			onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", 1)},
+		return runOf(t, fused.TopKRouterName, router("sigmoid"),
 			reference.NewFloats(onnx.Float, []int{len(logits) / 4, 4}, logits))
 	}
 	r := run(1, 2, 4, 3, 16.4, 47, 2, 36, 5, 16.4, 47, 18)
@@ -319,10 +318,7 @@ func TestOpenParts(t *testing.T) {
 func TestRunsOfKernels(t *testing.T) {
 	x := tensorOf(prove.Normal, 0, 2, 4)
 	run := func() *prove.KernelRun {
-		return runOf(t, fused.TopKRouterName, []*onnx.Attribute{onnx.IntAttr("top_k", 2),
-			onnx.StringAttr("score", "softmax"), onnx.StringAttr("order", "score_first"), onnx.IntAttr("groups", 1),
-			onnx.IntAttr("group_top_k", 1), onnx.StringAttr("group_score", "max"), onnx.FloatAttr("excluded_score", 0),
-			onnx.IntAttr("renormalize", 1), onnx.FloatAttr("epsilon", 0), onnx.FloatAttr("scale", 1)}, x)
+		return runOf(t, fused.TopKRouterName, router("softmax"), x)
 	}
 	r := run()
 	if _, err := r.Compare(r.Want[:1]); err == nil || err.Error() != "1 outputs instead of 2" {

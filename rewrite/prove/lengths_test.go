@@ -11,21 +11,35 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// TestPaddings: 1 marks the keys of two batches that exist.
+// TestPaddings: 1 marks the keys of three batches that exist, among four, two and one.
 func TestPaddings(t *testing.T) {
-	for name, want := range map[string]string{"no padding": "1111 1111", "padding on the right": "1110 1100",
-		"padding on the left": "0111 0011", "holes": "1011 1110", "nothing but padding": "0000 1111"} {
-		p := Paddings[slices.IndexFunc(Paddings, func(p Padding) bool { return p.Name == name })]
-		ints, floats := p.Tensor(onnx.Bool, []int64{2, 4}), p.Tensor(onnx.Float, []int64{2, 4})
-		var got, same string
-		for i, x := range ints.I {
-			if i == 4 {
-				got, same = got+" ", same+" "
-			}
-			got, same = got+fmt.Sprint(x), same+fmt.Sprint(floats.F[i])
+	for _, want := range []struct {
+		name, four, two, one string
+		empty, right         bool
+	}{
+		{"no padding", "1111 1111 1111", "11 11 11", "1 1 1", false, true},
+		{"padding on the right", "1110 1100 1000", "10 10 10", "1 1 1", false, true},
+		{"padding on the left", "0111 0011 0001", "01 00 01", "0 0 0", true, false},
+		{"holes", "1011 1110 1101", "10 11 11", "1 1 1", false, false},
+		{"nothing but padding", "0000 1111 1111", "00 11 11", "0 1 1", true, false},
+	} {
+		p := Paddings[slices.IndexFunc(Paddings, func(p Padding) bool { return p.Name == want.name })]
+		if p.Empty != want.empty || p.Right != want.right {
+			t.Errorf("%s: a query may have no key: %v, padding follows the keys: %v", p.Name, p.Empty, p.Right)
 		}
-		if got != want || same != want || !slices.Equal(ints.Shape, []int{2, 4}) {
-			t.Errorf("%s: %s and, as floats, %s, want %s", name, got, same, want)
+		for _, text := range []string{want.four, want.two, want.one} {
+			keys := int64(len(text)-2) / 3
+			ints, floats := p.Tensor(onnx.Bool, []int64{3, keys}), p.Tensor(onnx.Float, []int64{3, keys})
+			var got, same string
+			for i, x := range ints.I {
+				if i > 0 && i%int(keys) == 0 {
+					got, same = got+" ", same+" "
+				}
+				got, same = got+fmt.Sprint(x), same+fmt.Sprint(floats.F[i])
+			}
+			if got != text || same != text || !slices.Equal(ints.Shape, []int{3, int(keys)}) {
+				t.Errorf("%s: %s and, as floats, %s, want %s", p.Name, got, same, text)
+			}
 		}
 	}
 }

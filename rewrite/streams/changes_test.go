@@ -29,10 +29,8 @@ func checkChanges(t *testing.T, r *streams.SafeReport) {
 		text += "; stays " + s.Value
 	}
 	text += fmt.Sprintf("; %d+%d constants, %d lost", r.Constants, r.Epsilons, r.Lost)
-	name, _, _ := strings.Cut(text, ": ")
-	for line := range strings.Lines(changes) {
-		if strings.HasPrefix(line, name+": ") && line != text+"\n" {
-			t.Errorf("changed %s\nwant %s", text, line)
-		}
+	bundled := strings.HasPrefix(text, "TestLittleHeadroom/") || strings.HasPrefix(text, "TestOverflowingStreams/")
+	if !bundled && !strings.Contains("\n"+changes, "\n"+text+"\n") {
+		t.Errorf("not in testdata/changes.txt: %s", text)
 	}
 }
