@@ -17,16 +17,28 @@ func TestParts(t *testing.T) {
 	weight := func() *onnx.Value { return b.Floats([]int64{4, 4}, make([]float32, 16)...) }
 	before := b.Op("Identity", x)
 	h := b.Op("Relu", before)
+	h.SetType(onnx.Type{DataType: onnx.Float}) // inference knows the shape
 	q, k, past := b.Op("MatMul", h, weight()), b.Op("Tanh", b.Op("MatMul", h, weight())), b.Op("Exp", before)
 	s := b.Op("Mul", q, k)
 	shape := b.Op("Cast", b.Op("Shape", x), onnx.IntAttr("to", int64(onnx.Int64)))
 	o := b.Op("Reshape", b.Op("Add", b.Op("MatMul", s, weight()), b.Op("Neg", h)), shape)
 	y := b.Op("Sub", o, x)
+	y.SetType(onnxtest.Type(onnx.Float, "rows", 4))
 	b.Output(y)
 	halves := b.Ops(2, "Split", b.Op("MatMul", h, weight()), onnx.IntAttr("axis", -1), onnx.IntAttr("num_outputs", 2))
 	product := b.Op("Max", halves)
 	b.Output(b.Op("Sin", product))
 	dead := b.Op("Cos", x)
+	first, other := b.Op("MatMul", x, weight()), b.Op("Exp", b.Op("Relu", x)) // other is nearer, but not common
+	second := b.Op("Tan", b.Op("MatMul", h, weight()))
+	third := b.Op("MatMul", h, weight())
+	joined := b.Op("Max", second, third, other)
+	kept := b.Op("Add", joined, second) // depends on the block alone
+	b.Output(b.Op("Div", kept, x))
+	b.Output(b.Op("Acos", other))
+	sizes := b.Op("Cast", b.Op("Shape", x), onnx.IntAttr("to", int64(onnx.Int64)))
+	beside := b.Op("Reshape", first, sizes)
+	b.Output(beside)
 	branch := b.Graph.NewSubgraph("then")
 	inner := branch.AddNode("Neg", []*onnx.Value{y}, []*onnx.Value{branch.NewValue("neg")})
 	branch.AddOutput(inner.Outputs[0])
@@ -65,6 +77,12 @@ func TestParts(t *testing.T) {
 			"[matmul matmul_1 tanh mul shape cast matmul_2 neg add reshape] from [relu x] to [reshape]"},
 		"one product": {func() (*Part, error) { return c.Block(site("Any", product, halves...)) },
 			"[matmul_3 split max sin] from [relu] to [sin]"},
+		"most operands": {func() (*Part, error) { return c.Block(site("Any", joined, second, third, other)) },
+			"[matmul_5 tan matmul_6 max_1 add_1] from [relu exp_1] to [add_1]"},
+		"one from an input": {func() (*Part, error) { return c.Block(site("Any", beside, first, sizes)) },
+			"[matmul_4 shape_1 cast_1 reshape_1] from [x] to [reshape_1]"},
+		"a declared end": {func() (*Part, error) { return c.Between(values(o, x), values(y)) },
+			"[sub] from [reshape x] to [sub]"},
 	} {
 		part, err := p.make()
 		got := fmt.Sprint(err)
@@ -75,10 +93,15 @@ func TestParts(t *testing.T) {
 			}
 			for _, p := range part.Inputs {
 				inputs = append(inputs, p.Value.Name)
+				if text := p.Type.String(); text != "float32[n, 4]" && text != "bool[]" {
+					t.Errorf("%s: input %q is %s", name, p.Value.Name, text)
+				}
 			}
 			got = fmt.Sprint(nodes, " from ", inputs, " to ", onnx.Names(part.Outputs))
 			if m, err := part.Model(); err != nil || len(m.Graph.Nodes) != len(nodes) {
 				t.Errorf("%s: %v", name, err)
+			} else if typ, _ := m.Graph.Outputs[0].Type(); part.Outputs[0] == y && typ.String() != "float32[?, 4]" {
+				t.Errorf("%s: the output is %s", name, typ)
 			}
 			want := len(part.Outputs)
 			for _, p := range part.Inputs {

@@ -237,7 +237,8 @@ func TestValuesOfPositions(t *testing.T) {
 // TestReportText describes the pools of a model in one line.
 func TestReportText(t *testing.T) {
 	r := Report{Form: Form, Block: 16, Pools: []string{"k0", "v0"}, BytesPerToken: 32, Packed: []string{"ids"}}
-	const first = "paged, 2 pools (k0, v0) of blocks of 16 tokens, 512 bytes per block in all pools; ids packed, logits of "
+	const first = "paged, 2 pools (k0, v0) of blocks of 16 tokens, 512 bytes per block in all pools; ids packed, " +
+		"logits of "
 	all := r.Text()
 	r.LastOnly, r.Merged = true, "n"
 	if last := r.Text(); all != first+"each token" || last != first+
