@@ -49,6 +49,26 @@ func TestPrecisionWithoutWeights(t *testing.T) {
 		if changed != r.Missing || changed < 200 {
 			t.Errorf("%s: %d tensors have changed, %d are missing: %+v", to, changed, r.Missing, r)
 		}
+		narrow := map[string]onnx.External{}
+		for _, v := range m.Graph.Initializers() {
+			if v.Const.DataType == to && v.Const.External != nil {
+				narrow[v.Name] = *v.Const.External
+			}
+		}
+		wide, err := m.Clone()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err = convert.Precision(wide, onnx.Float); err != nil || r.Missing != len(narrow) || r.Missing < 200 {
+			t.Fatalf("back to float32: %+v, %v", r, err)
+		}
+		for name, half := range narrow {
+			c := wide.Graph.Value(name).Const
+			if c.DataType != onnx.Float || c.External.Length != 2*half.Length || c.External.Offset != 2*half.Offset ||
+				c.External.Checksum != "" {
+				t.Errorf("%q: %s, %+v, in %s %+v", name, c.DataType, c.External, to, half)
+			}
+		}
 		if got, want := sites(t, m), sites(t, old); got != want {
 			t.Errorf("%s:\n%s\nbefore\n%s", to, got, want)
 		}
