@@ -113,12 +113,9 @@ func TestCandidates(t *testing.T) {
 	all := []string{first, "Reshape.1[0]=1/1", "Reshape.1[1]=1/1", "Reshape.1[2]=1/1", "Reshape.1[0]=1/6",
 		"Reshape.1[1]=1/2"}
 	got := list(&reading{}, outcome{node: n})
-	if len(got) != len(all) || got[0] != first || !slices.Equal(slices.Sorted(slices.Values(got)),
-		slices.Sorted(slices.Values(all))) {
+	if last := got[len(got)-1]; got[0] != first || !slices.Contains(all[4:], last) ||
+		!slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(all))) {
 		t.Errorf("candidates %q, want %q", got, all)
-	}
-	if !strings.HasPrefix(got[5], "Reshape") || !strings.HasSuffix(got[5], "/2") && !strings.HasSuffix(got[5], "/6") {
-		t.Errorf("the least likely is %s", got[5])
 	}
 	end := slot{s.model.Graph.Nodes[0], 2, 0}
 	taken := (&reading{}).with(0, 1, map[slot]rat{end: {1, 1}})
@@ -136,13 +133,6 @@ func TestCandidates(t *testing.T) {
 		for _, o := range d {
 			t.Errorf("48 elements demand %s", text(o.set))
 		}
-	}
-	var layers []string
-	for _, layer := range s.behind(n) {
-		layers = append(layers, layer[0].OpType)
-	}
-	if !slices.Equal(layers, []string{"Reshape", "Add", "Slice"}) {
-		t.Errorf("behind the node are %q", layers)
 	}
 	r, decisions, err := s.complete(&reading{})
 	if err != nil || len(decisions) != 2 || text(decisions[0].taken.set) != first {
@@ -221,19 +211,15 @@ func TestToggles(t *testing.T) {
 // TestNear compares tensors up to a fraction of the largest magnitude.
 func TestNear(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
-	for _, c := range []struct {
-		a, b []float64
-		want bool
-	}{
-		{[]float64{100, 1}, []float64{100, 1.9}, true}, {[]float64{100, 1}, []float64{100, 2.1}, false},
-		{[]float64{1, 100}, []float64{1.9, 100}, true}, {[]float64{-100, 1}, []float64{-100, 1.9}, true},
-		{[]float64{nan, inf}, []float64{nan, inf}, true}, {[]float64{nan}, []float64{1}, false},
-		{[]float64{1}, []float64{nan}, false}, {[]float64{inf, 1}, []float64{inf, 2}, false},
-		{[]float64{inf}, []float64{-inf}, false}, {[]float64{0}, []float64{1e-8}, true},
-		{[]float64{0}, []float64{2e-8}, false}, {[]float64{1}, []float64{1, 1}, false},
+	type list = []float64
+	for _, c := range []struct{ a, near, far list }{
+		{list{100, 1}, list{100, 1.9}, list{100, 2.1}}, {list{1, -100}, list{1.9, -100}, list{1, 100}},
+		{list{nan, inf}, list{nan, inf}, list{1, inf}}, {list{inf, 1}, list{inf, 1}, list{inf, 2}},
+		{list{inf}, list{inf}, list{-inf}}, {list{0}, list{1e-8}, list{2e-8}}, {list{1}, list{1}, list{nan}},
+		{list{1}, list{1}, list{1, 1}},
 	} {
-		if got := near(floats(c.a...), floats(c.b...), 0.01); got != c.want {
-			t.Errorf("%v and %v are near: %v", c.a, c.b, got)
+		if !near(floats(c.a...), floats(c.near...), 0.01) || near(floats(c.a...), floats(c.far...), 0.01) {
+			t.Errorf("near to %v: not %v, but %v", c.a, c.near, c.far)
 		}
 	}
 	one, two, none := []*reference.Tensor{table("1 2")}, []*reference.Tensor{table("1 3")}, []*reference.Tensor{}
