@@ -10,8 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// wideNodes lists for bundled models in float16 the changed constants, those that stay, the added and removed casts, and the
-// nodes that compute in float32.
+// wideNodes lists for bundled models in float16 the changed constants, those that stay, the added and removed casts,
+// and the nodes that compute in float32.
 //
 //go:embed testdata/wide.txt
 var wideNodes string

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strconv"
@@ -250,6 +251,31 @@ func TestRows(t *testing.T) {
 	expect(t, "rows agree", []bool{e.agreeRows(short, long, 0, 1, 2), e.agreeRows(short, long, 1, 2, 1),
 		e.agreeRows(short, long, 0, 0, 2), e.agreeRows(short, long, 1, 2, 2), e.agreeRows(long, short, 1, 0, 2),
 		e.agreeRows(long, nil, 0, 0, 1)}, []bool{true, true, false, false, true, false})
+}
+
+// TestHoles: a mask of equal numbers gets zeros behind the first of each row, and nothing else does.
+func TestHoles(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	x := whole([]int{3, 8}, slices.Repeat([]int64{7}, 24)...)
+	y := holes(r, x)
+	zeros := 0
+	for i, n := range y.I {
+		if n == 0 {
+			zeros++
+		}
+		if n != 0 && n != 7 || i%8 == 0 && n == 0 || x.I[i] != 7 {
+			t.Errorf("element %d is %d", i, n)
+		}
+	}
+	if zeros < 3 || zeros > 12 || !slices.Equal(y.Shape, x.Shape) || y.DataType != x.DataType {
+		t.Errorf("%d zeros in %v", zeros, y)
+	}
+	for _, x := range []*reference.Tensor{whole([]int{4}, 1, 1, 1, 1), whole([]int{2, 2}, 1, 1, 1, 2),
+		whole([]int{1, 1}, 1), whole([]int{2, 3}, 0, 0, 0, 0, 0, 0), table("f1 1/1 1")} {
+		if holes(r, x) != x {
+			t.Errorf("holes in %v", x)
+		}
+	}
 }
 
 // TestVariants: a variant that runs at more sizes replaces one that computes the same, and related ones exclude others.

@@ -231,7 +231,7 @@ func firstTokens(past *onnx.Value, cache *reference.Tensor, n int) (*reference.T
 func appendRows(rows, x *reference.Tensor) *reference.Tensor {
 	width := x.Shape[len(x.Shape)-1]
 	if rows == nil {
-		rows = reference.NewFloats(x.DataType, []int{0, width}, nil)
+		rows = new(reference.Tensor)
 	}
 	list := slices.Concat(rows.F, x.F)
 	return reference.NewFloats(x.DataType, []int{len(list) / max(width, 1), width}, list)
