@@ -45,6 +45,7 @@ func TestParts(t *testing.T) {
 	chosen := b.Op("If", b.Input("c", onnx.Bool), onnx.GraphAttr("then_branch", branch),
 		onnx.GraphAttr("else_branch", branch))
 	b.Output(chosen)
+	unknown := b.Op("far:Strange", x)
 	c := New(b.Model)
 	values := func(v ...*onnx.Value) []*onnx.Value { return v }
 	site := func(op string, y *onnx.Value, in ...*onnx.Value) *patterns.Match {
@@ -116,5 +117,12 @@ func TestParts(t *testing.T) {
 		if got != p.want {
 			t.Errorf("%s: %s, want %s", name, got, p.want)
 		}
+	}
+	part, err := c.Between(nil, values(unknown))
+	if err == nil {
+		_, err = part.Model()
+	}
+	if err == nil || err.Error() != `the type of "strange" is not known` {
+		t.Errorf("an output of another domain: %v", err)
 	}
 }

@@ -104,9 +104,9 @@ func TestLengths(t *testing.T) {
 
 // TestRows: the rows of each head get to the front of its part of a larger cache.
 func TestRows(t *testing.T) {
-	small := reference.NewFloats(onnx.Float, []int{1, 2, 2, 1}, []float64{1, 2, 3, 4})
-	large := reference.NewFloats(onnx.Float, []int{1, 2, 3, 1}, []float64{9, 9, 9, 9, 9, 9})
-	if CopyRows(large, small); !slices.Equal(large.F, []float64{1, 2, 9, 3, 4, 9}) {
+	small := reference.NewFloats(onnx.Float, []int{2, 2, 2, 1}, []float64{1, 2, 3, 4, 5, 6, 7, 8})
+	large := reference.NewFloats(onnx.Float, []int{2, 2, 3, 1}, slices.Repeat([]float64{9}, 12))
+	if CopyRows(large, small); !slices.Equal(large.F, []float64{1, 2, 9, 3, 4, 9, 5, 6, 9, 7, 8, 9}) {
 		t.Errorf("copied to %v", large.F)
 	}
 	x := reference.NewFloats(onnx.Float, []int{1, 2, 3, 1}, []float64{1, 2, 3, 4, 5, 6})

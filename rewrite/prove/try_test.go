@@ -58,6 +58,8 @@ func TestPolicies(t *testing.T) {
 			true, 1, true},
 		"overflow to the same": {numbers(ErrOverflow, 1), numbers(nil, 1), Policy{NoteOverflow: true}, Rounded,
 			true, 1, false},
+		"overflow to the bound": {numbers(ErrOverflow, 1), numbers(nil, 1+0x1p-19), Policy{NoteOverflow: true}, Rounded,
+			true, 1, false},
 		"overflow to infinity": {numbers(ErrOverflow, inf), numbers(nil, 1), Policy{NoteOverflow: true}, Rounded,
 			true, 1, true},
 		"overflow, and After ends": {numbers(ErrOverflow, 1), numbers(broken), Policy{NoteOverflow: true}, Rounded,
