@@ -70,6 +70,27 @@ func TestOneBroadcast(t *testing.T) {
 	}
 }
 
+// TestUnknownRanks: an input of unknown rank may be broadcast, unless the other one is a scalar.
+func TestUnknownRanks(t *testing.T) {
+	for _, c := range []struct{ a, b, want int }{{-1, -1, 1}, {-1, 0, 0}, {0, -1, 0}, {-1, 1, 1}, {1, -1, 1}} {
+		b := rewritetest.New(t, 17, onnx.Float)
+		var in []any
+		for i, rank := range []int{c.a, c.b} {
+			v := b.In([]string{"x", "y"}[i])
+			v.SetType(onnx.Type{DataType: onnx.Float, HasShape: rank >= 0, Dims: make([]onnx.Dim, max(rank, 0))})
+			if typ, _ := v.Type(); rank == 1 {
+				typ.Dims[0] = onnx.Dim{Value: 8}
+				v.SetType(typ)
+			}
+			in = append(in, v)
+		}
+		b.Out(b.Op("Mul", in...))
+		if got := expanded(b); got != c.want {
+			t.Errorf("ranks %d and %d: expanded %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
 func TestWithoutC(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -125,7 +125,7 @@ func (c *Call) positionMask(lowest float32) (*onnx.Tensor, error) {
 		switch {
 		case len(dims) != 4:
 			return -1
-		case layout != "" && layout == "bsnh":
+		case layout == "bsnh":
 			return dims[1]
 		}
 		return dims[2]
