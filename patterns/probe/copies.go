@@ -28,6 +28,9 @@ func storedOnce(g *match.View, v *onnx.Value) *onnx.Value {
 	key := fmt.Sprint(t.DataType, t.Dims, b[:copyStart])
 	stored := match.Memo[storedWeights](g)
 	for _, w := range (*stored)[key] {
+		if w == v { // its bytes need not be read again
+			return w
+		}
 		if c, err := w.Constant().Bytes(); err == nil && bytes.Equal(b, c) {
 			return w
 		}

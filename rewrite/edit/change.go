@@ -89,14 +89,14 @@ func (c *Change) keep(object any, save func() func()) {
 }
 
 func (c *Change) keepNode(n *onnx.Node) {
-	if n != nil {
+	if c.Undoable && n != nil {
 		c.keep(n, n.Save)
 	}
 }
 
 func (c *Change) keepValues(values ...*onnx.Value) {
 	for _, v := range values {
-		if v != nil {
+		if c.Undoable && v != nil {
 			c.keep(v, v.Save)
 		}
 	}
@@ -181,7 +181,10 @@ func (c *Change) Finish() error {
 
 // remove removes unread nodes from a graph.
 func (c *Change) remove(g *onnx.Graph, dead map[*onnx.Node]bool) error {
-	if c.Undoable {
+	if len(dead) == 0 { // a large graph need not be kept and searched
+		return nil
+	}
+	if c.Undoable && !c.whole {
 		c.keepGraph(g)
 		for n := range dead {
 			c.keepNode(n)
@@ -195,8 +198,10 @@ func (c *Change) remove(g *onnx.Graph, dead map[*onnx.Node]bool) error {
 // RemoveUnused removes the given initializers of a graph that nothing reads.
 func (c *Change) RemoveUnused(g *onnx.Graph, values map[*onnx.Value]bool) {
 	c.keepGraph(g)
-	for v := range values {
-		c.keepValues(v)
+	if c.Undoable {
+		for v := range values {
+			c.keepValues(v)
+		}
 	}
 	g.RemoveUnusedInitializers(values)
 }
