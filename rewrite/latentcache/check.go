@@ -75,7 +75,7 @@ func (c *latentChange) claim(s *latentSite) (*prove.Claim, error) {
 	naive := map[*reference.Tensor][]*reference.Tensor{} // inputs of the original attention, by queries
 	return &prove.Claim{
 		What: "attention on latents", Outputs: fused.Lookup(fused.LatentAttentionName).OutputNames(),
-		Exact: prove.First(prove.Structural), Typed: prove.First(prove.ShortSums),
+		Exact: prove.First(prove.Structural), Typed: prove.First(prove.SumOf(1)),
 		Key: fmt.Sprint(site.Types, site.Dims, onnx.AttributesKey(site.Attributes), s.node.Overload),
 		Before: func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
 			out, err := reference.NewForOpset(site.Opset, c.Model.Functions, o).Op(s.node,

@@ -47,11 +47,6 @@ func SumOf(terms int64) Bound {
 	}
 }
 
-// ShortSums allows the rounding errors of sums with few terms.
-func ShortSums(output int, t onnx.DataType, magnitude float64) float64 {
-	return SumOf(fewTerms)(output, t, magnitude)
-}
-
 // First bounds the first output, and allows no difference in others, such as the rows of caches.
 func First(bound Bound) Bound {
 	return func(output int, t onnx.DataType, magnitude float64) float64 {
