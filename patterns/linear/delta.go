@@ -1,8 +1,6 @@
 package linear
 
 import (
-	"math"
-
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
@@ -23,7 +21,7 @@ const (
 	deltaBias
 )
 
-// delta is one GatedDeltaNet node, whose heads are an axis of their own.
+// delta is one GatedDeltaNet node. Its heads are an axis.
 type delta struct {
 	g                     *match.View
 	n                     *onnx.Node
@@ -61,8 +59,8 @@ func readGatedDeltaNet(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason)
 	}
 	if v := n.Input(deltaBeta); v != nil {
 		beta := d.s.Input(fused.NoRole, "beta", v).Cast(onnx.Float)
-		switch kind := text(n, "beta_activation"); kind {
-		case "", "none":
+		switch kind := n.AttrString("beta_activation", "none"); kind {
+		case "none":
 		case "sigmoid":
 			beta = beta.Then("Sigmoid", "beta_active", nil)
 		default:
@@ -70,11 +68,7 @@ func readGatedDeltaNet(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason)
 		}
 		inputs[fused.LinearAttentionBeta] = d.tokens(beta, "beta", d.states)
 	}
-	scale := float32(1 / math.Sqrt(float64(d.dk)))
-	if a := n.Attr("scale"); a != nil && a.Float != 0 {
-		scale = a.Float
-	}
-	attributes := fused.LinearAttention{QHeads: d.heads, KHeads: d.heads, VHeads: d.states, Scale: scale}
+	attributes := fused.LinearAttention{QHeads: d.heads, KHeads: d.heads, VHeads: d.states, Scale: scaleOf(n, d.dk)}
 	if attributes.L2Norm = n.AttrInt("qk_l2_norm", 0) != 0; attributes.L2Norm {
 		attributes.Epsilon = 1e-12 // onnxruntime's
 	}
@@ -89,14 +83,6 @@ func readGatedDeltaNet(g *match.View, n *onnx.Node) (*site.Site, *reason.Reason)
 		d.s.Output(n.OutputValue(1), outputs[1].Transpose("present_values_first", 0, 1, 3, 2))
 	}
 	return d.s, nil
-}
-
-// text returns an attribute that is a string.
-func text(n *onnx.Node, name string) string {
-	if a := n.Attr(name); a != nil {
-		return a.String
-	}
-	return ""
 }
 
 // sizes finds the sizes of the heads, and of the batch if the tokens have no axis for it.
@@ -133,7 +119,7 @@ func (d *delta) sizes() bool {
 	return known && (rank == 3 || rank == 4) && d.states%d.heads == 0
 }
 
-// tokens gives an operand, whose heads may be an axis of their own, the axes batch, tokens and width.
+// tokens reshapes an operand to the axes batch, tokens and width. Its heads may be an axis.
 func (d *delta) tokens(o *site.Operand, name string, width int64) *site.Operand {
 	if d.batch < 0 {
 		return o.With("Reshape", name+"_tokens", name+"_shape", 0, 0, width)
@@ -174,8 +160,8 @@ func (d *delta) decay() (*site.Operand, string) {
 		channels = d.dk
 	}
 	x := d.s.Input(fused.NoRole, "decay", v).Cast(onnx.Float)
-	kind := text(d.n, "gate_activation")
-	if kind == "" || kind == "none" {
+	kind := d.n.AttrString("gate_activation", "none")
+	if kind == "none" {
 		return d.tokens(x, "decay", d.states*channels), ""
 	}
 	log, bias := d.n.Input(deltaLog), d.n.Input(deltaBias)
@@ -203,12 +189,9 @@ func (d *delta) decay() (*site.Operand, string) {
 		x = x.Then("Softplus", "softplus", nil).Then("Mul", "decay_positive", []*site.Operand{rate}).Then("Neg",
 			"decay_log", nil)
 	case "sigmoid", "kda":
-		bound := -5.0
-		if a := d.n.Attr("gate_lower_bound"); a != nil {
-			bound = float64(a.Float)
-		}
+		bound := d.s.Number(float64(d.n.AttrFloat("gate_lower_bound", -5)), onnx.Float)
 		x = x.Then("Mul", "scaled", []*site.Operand{rate}).Then("Sigmoid", "sigmoid", nil).Then("Mul", "decay_log",
-			[]*site.Operand{d.s.Number(bound, onnx.Float)})
+			[]*site.Operand{bound})
 	default:
 		return nil, "has a gate_activation that is not known: " + kind
 	}

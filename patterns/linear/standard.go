@@ -53,10 +53,6 @@ func readLinearAttention(g *match.View, n *onnx.Node) (*site.Site, *reason.Reaso
 		return nil, reason.New(reason.Other, n, "the widths of the heads of LinearAttention are not known")
 	}
 	key := width / queries
-	scale := float32(1 / math.Sqrt(float64(key)))
-	if a := n.Attr("scale"); a != nil && a.Float != 0 {
-		scale = a.Float
-	}
 	s := site.New(g, fused.LinearAttentionName, n)
 	inputs := make([]*site.Operand, fused.LinearAttentionBeta+1)
 	for i, p := range fused.Lookup(s.Op).Inputs {
@@ -68,7 +64,7 @@ func readLinearAttention(g *match.View, n *onnx.Node) (*site.Site, *reason.Reaso
 			inputs[i] = inputs[i].Cast(onnx.Float)
 		}
 	}
-	attributes := fused.LinearAttention{QHeads: queries, KHeads: keys / key, VHeads: heads, Scale: scale}
+	attributes := fused.LinearAttention{QHeads: queries, KHeads: keys / key, VHeads: heads, Scale: scaleOf(n, key)}
 	outputs := computed(s, n, attributes, inputs)
 	s.Output(n.OutputValue(0), outputs[0])
 	if outputs[1] != nil {
@@ -80,6 +76,14 @@ func readLinearAttention(g *match.View, n *onnx.Node) (*site.Site, *reason.Reaso
 		s.Output(n.OutputValue(1), outputs[1].Cast(state))
 	}
 	return s, nil
+}
+
+// scaleOf returns the scale of a node whose queries have heads of this width.
+func scaleOf(n *onnx.Node, width int64) float32 {
+	if scale := n.AttrFloat("scale", 0); scale != 0 {
+		return scale
+	}
+	return float32(1 / math.Sqrt(float64(width)))
 }
 
 // readCausalConv makes the fused op compute a CausalConvWithState node.
