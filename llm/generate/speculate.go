@@ -16,7 +16,7 @@ type Speculation struct {
 	Accepted int `json:"accepted"`
 }
 
-// leastProposed is the most tokens to propose if none of the last ones was accepted.
+// leastProposed is the most tokens to propose after a step in which no proposed token was accepted.
 const leastProposed = 2
 
 // longestMatch and shortestMatch are the numbers of last tokens that are looked up in the text before them.
