@@ -112,7 +112,7 @@ func opLinearAttention(c *call) []*Tensor {
 }
 
 // opGatedDeltaNet is onnxruntime's LinearAttention of tokens with separate heads, (batch, tokens, heads, size) or
-// (batch·tokens, heads, size), whose state has the channels of the values before those of the keys and is float32.
+// (batch·tokens, heads, size). Its state is float32, (batch, heads of v, head size of v, head size of q).
 func opGatedDeltaNet(c *call) []*Tensor {
 	if c.arg(3) != nil || c.int("state_update_capacity", 0) != 0 {
 		fail("%w: sequences of different lengths (cu_seqlens) and captured updates", ErrUnsupported)
@@ -173,7 +173,7 @@ func opGatedDeltaNet(c *call) []*Tensor {
 		a.state.transpose([]int{0, 1, 3, 2})}
 }
 
-// unpackDelta splits (…, 2·Hq·Dk + Hv·Dv) into queries, keys and values, whose sizes follow from the state.
+// unpackDelta splits (…, 2·Hq·Dk + Hv·Dv) into queries, keys and values. The state has their sizes.
 func unpackDelta(packed, state *Tensor) []*Tensor {
 	outer, width := packed.Shape[:packed.Rank()-1], packed.Shape[packed.Rank()-1]
 	kvh, dv, dk := state.Shape[1], state.Shape[2], state.Shape[3]

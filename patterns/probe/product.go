@@ -9,7 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// noAxis stands for the axis that a tensor lacks.
+// noAxis means that a tensor lacks an axis.
 const noAxis = -1
 
 // A Product is one evaluation of a product of data with a weight.

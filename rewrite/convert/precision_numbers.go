@@ -115,7 +115,7 @@ func toFloat16(x uint32) uint16 {
 	switch {
 	case a >= 0x47800000: // 65536, infinity, NaN
 		return float16.Fromfloat32(math.Float32frombits(x)).Bits()
-	case a < 0x38800000: // subnormal in float16, whose unit is that of 0.5 in float32
+	case a < 0x38800000: // subnormal in float16: multiples of 2^-24, as float32 numbers near 0.5 are
 		return sign | uint16(math.Float32bits(math.Float32frombits(a)+0.5)-math.Float32bits(0.5))
 	}
 	return sign | uint16((a-0x38000000+0xfff+a>>13&1)>>13)
