@@ -102,8 +102,9 @@ def start(library, ranks, dies):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    visible = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
-    devices = visible.count("GPU ")
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout.count("GPU ")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = listed if visible is None else len(visible.split(","))
     children = []
     for rank in range(ranks):
         env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))

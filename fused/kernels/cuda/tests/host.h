@@ -23,6 +23,10 @@ inline void Check(cudaError_t error, const char* what) {
   exit(1);
 }
 
+// Settle waits for what the default stream does: cudaMemset, and cudaMemcpy to the device, can return before it is done,
+// and a stream that does not block starts without it.
+inline void Settle() { Check(cudaDeviceSynchronize(), "wait"); }
+
 // Random returns the same numbers in every run.
 struct Random {
   uint64_t state;
@@ -80,11 +84,17 @@ class Numbers {
   void Fill(Random* random, float scale) {
     for (size_t i = 0; i < count_; ++i) Set(i, random->Normal() * scale);
   }
-  void ToDevice() { Check(cudaMemcpy(device(), host_.data(), Bytes(), cudaMemcpyHostToDevice), "copy to device"); }
+  void ToDevice() {
+    Check(cudaMemcpy(device(), host_.data(), Bytes(), cudaMemcpyHostToDevice), "copy to device");
+    Settle();
+  }
   void ToHost() { Check(cudaMemcpy(host_.data(), device(), Bytes(), cudaMemcpyDeviceToHost), "copy to host"); }
   const std::vector<char>& bytes() const { return host_; }
   // Poison fills the device memory with NaN.
-  void Poison() { Check(cudaMemset(memory_, 0xff, Bytes() + 2 * kGuard + offset_), "poison"); }
+  void Poison() {
+    Check(cudaMemset(memory_, 0xff, Bytes() + 2 * kGuard + offset_), "poison");
+    Settle();
+  }
   // Guarded reports whether the guards are as Poison left them.
   bool Guarded() const {
     std::vector<unsigned char> all(Bytes() + 2 * kGuard + offset_);
@@ -114,7 +124,10 @@ struct Ids {
   ~Ids() { cudaFree(device); }
   Ids(const Ids&) = delete;
   Ids& operator=(const Ids&) = delete;
-  void ToDevice() { Check(cudaMemcpy(device, host.data(), host.size() * 8, cudaMemcpyHostToDevice), "copy to device"); }
+  void ToDevice() {
+    Check(cudaMemcpy(device, host.data(), host.size() * 8, cudaMemcpyHostToDevice), "copy to device");
+    Settle();
+  }
   void ToHost() { Check(cudaMemcpy(host.data(), device, host.size() * 8, cudaMemcpyDeviceToHost), "copy to host"); }
 };
 
