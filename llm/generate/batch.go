@@ -26,7 +26,7 @@ type batch struct {
 	fresh      int // new slots of the last run
 	scratch    []float32
 	buffers    Buffers
-	held       map[string]*ort.Value // the buffers by the names of the inputs that they are bound to
+	held       map[string]*ort.Value // buffers, and states of steady models, by the inputs that they are bound to
 	paged      *pagedBatch           // the blocks of each sequence, nil for a model without pools
 	proposed   []int                 // the number of proposed tokens at the end of each sequence
 	presents   map[string]*ort.Value // the caches after the last run by output, if tokens may be taken back, else nil
@@ -284,7 +284,9 @@ func (b *batch) passOn() error {
 	for _, v := range outputs[1:] {
 		if i := b.g.layout.cacheOf(v.Name); i >= 0 && !b.g.layout.caches[i].isBuffer() {
 			err = errors.Join(err, b.binding.InputValue(b.g.layout.caches[i].past.name, v))
-			if b.presents != nil {
+			if past := b.g.layout.caches[i].past.name; b.steady {
+				v, b.held[past] = b.held[past], v
+			} else if b.presents != nil {
 				v, b.presents[v.Name] = b.presents[v.Name], v
 			}
 		}

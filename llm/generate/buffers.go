@@ -3,7 +3,6 @@ package generate
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
@@ -44,7 +43,7 @@ func (l *layout) room() (slots int, input string) {
 // content. It returns an error before the model runs if the graph fixes a length that is too small.
 func (b *batch) makeRoom() error {
 	slots := b.slots()
-	if slots <= b.buffers.Slots || !slices.ContainsFunc(b.g.layout.caches, func(c cache) bool { return c.isBuffer() }) {
+	if slots <= b.buffers.Slots || !b.g.layout.hasBuffers() {
 		return nil
 	}
 	room, input := b.g.layout.room()

@@ -28,6 +28,11 @@ func (l *layout) hasStates() bool {
 	return slices.ContainsFunc(l.caches, func(c cache) bool { return c.isState() })
 }
 
+// hasBuffers reports whether the model writes a cache in place.
+func (l *layout) hasBuffers() bool {
+	return slices.ContainsFunc(l.caches, func(c cache) bool { return c.isBuffer() })
+}
+
 // shape returns the dimensions of the past for rows sequences of no tokens.
 func (c *cache) shape(rows int) []int64 {
 	dims := make([]int64, len(c.past.dims))

@@ -25,9 +25,9 @@ const (
 // nextName returns the name of the output that holds the next step's value of an input that counts.
 func nextName(p port) string { return chooserPrefix + "next." + p.name }
 
-// OpenSession opens the model at m.Path for generation. If the provider is CUDA and CheckSteady passes, it opens a
-// model that chooses the likeliest tokens itself and writes the inputs of the next step. Then a CUDA graph is a whole
-// step, and several steps can be queued before the host reads the first token.
+// OpenSession opens the model at m.Path for generation. If the provider is CUDA, CheckSteady passes and the model has
+// no states, it opens a model that chooses the likeliest tokens itself and writes the inputs of the next step. Then a
+// CUDA graph is a whole step, and several steps can be queued before the host reads the first token.
 func OpenSession(m *onnx.Model, options ...ort.Option) (*ort.Session, error) {
 	if ort.HasProvider("CUDA", options...) && CheckSteady(m) == nil {
 		if b, err := choosing(m.Path); err == nil { // else the host chooses
@@ -59,6 +59,9 @@ func addChooser(m *onnx.Model) error {
 	l, err := newLayout(m)
 	if err != nil {
 		return err
+	}
+	if l.hasStates() { // onnxruntime repeats a step to record it, and a repeated step would go on from a later token
+		return fmt.Errorf("%s: cannot choose tokens in the graph: the model has states", m.Path)
 	}
 	c := &chooser{g: m.Graph}
 	x := c.g.Value(l.logits.name)

@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -80,8 +79,8 @@ func TestState(t *testing.T) {
 				t.Errorf("%+v, prompt %d: %v", c, i, s.IDs)
 			}
 		}
-		if err := r.g.layout.steady(); err == nil || !strings.Contains(err.Error(), `state "past_ssm_0"`) {
-			t.Errorf("%+v, in fixed memory: %v", c, err)
+		if b := r.Buffers(); r.g.layout.steady() != nil || b.Steps < 9-3 {
+			t.Errorf("%+v: %d steps in fixed memory: %v", c, b.Steps, r.g.layout.steady())
 		}
 		if len(r.Groups()) != c.groups {
 			t.Errorf("%+v: groups %v", c, r.Groups())

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strconv"
 
@@ -24,15 +26,15 @@ func (l *layout) steady() error {
 	}
 	for i := range l.caches {
 		c := &l.caches[i]
-		if c.isState() {
-			return fmt.Errorf("the model writes its state %q to another place in each step", c.past.name)
-		}
-		if !c.isBuffer() {
+		if !c.isState() && !c.isBuffer() {
 			return fmt.Errorf("cache %q grows with each token: patch the model with --cache static --past-length",
 				c.past.name)
 		}
 	}
-	if !l.has(roles.PastLength) {
+	grows := l.hasBuffers() || slices.ContainsFunc(l.others, func(p port) bool {
+		return p.role == roles.Mask && !l.masksNew(p)
+	})
+	if grows && !l.has(roles.PastLength) {
 		return errors.New("the model reads the number of tokens from the length of the attention mask, which grows: " +
 			"patch the model with --cache static --past-length")
 	}
@@ -59,53 +61,42 @@ func (p *port) counts() bool {
 //
 // A model that chooses tokens itself continues from them, so several steps run before the host reads a token. step then
 // takes the known tokens one by one. Tokens after the end of a sequence are never read.
+//
+// A model with states has two kinds of step, which take turns: each reads the states that the other writes.
 type steps struct {
-	binding *ort.Binding
-	fed     []*ort.Value // the ids, then the inputs that count
-	ports   []port       // the ports of fed
-	logits  *ort.Value
+	turns  []*turn
+	fed    []*ort.Value          // the ids, then the inputs that count
+	ports  []port                // the ports of fed
+	states map[string]*ort.Value // where the next step writes states, by the names of their pasts
+	logits *ort.Value
 
-	past     int       // the number of cached tokens that fed now says; -1 if unknown
-	ahead    int       // the number of steps that were last run together
-	known    [][]int64 // the tokens of finished steps: for each step one per row
-	recorded bool      // whether the step is a CUDA graph
+	past  int       // the number of cached tokens that fed now says; -1 if unknown
+	ahead int       // the number of steps that were last run together
+	known [][]int64 // the tokens of finished steps: for each step one per row
+}
+
+// turn is a step with its inputs and outputs.
+type turn struct {
+	binding  *ort.Binding
+	recorded bool // whether the step is a CUDA graph
 }
 
 // newSteps binds inputs and outputs for one token per sequence, with logits of these dimensions.
 func (b *batch) newSteps(logits []int64) (_ *steps, err error) {
 	g := b.g
-	s := &steps{past: -1}
-	if s.binding, err = g.session.Bind(); err != nil {
-		return nil, err
-	}
+	s := &steps{past: -1, states: map[string]*ort.Value{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if g.session.RecordsGraphs() {
-		if err := s.binding.Configure(graphID, notRecorded); err != nil {
-			return nil, err
-		}
-	}
-	w := b.window(b.begins(), 1, 1)
-	for row := range w.end {
-		w.end[row] = w.room // no token reads past the filled part of the cache
-	}
 	s.ports = []port{g.layout.ids}
 	for _, p := range g.layout.others {
 		if p.counts() {
 			s.ports = append(s.ports, p)
-			continue
-		}
-		t, err := w.tensor(p)
-		if err == nil {
-			err = s.binding.Input(t)
-		}
-		if err != nil {
-			return nil, err
 		}
 	}
+	w := b.stepWindow()
 	for _, p := range s.ports {
 		t, err := w.tensor(p)
 		if err != nil {
@@ -116,30 +107,85 @@ func (b *batch) newSteps(logits []int64) (_ *steps, err error) {
 			return nil, err
 		}
 		s.fed = append(s.fed, v)
-		if err := s.binding.InputValue(p.name, v); err != nil {
-			return nil, err
-		}
 	}
 	for i := range g.layout.caches {
-		c := &g.layout.caches[i]
-		v := b.held[c.past.name]
-		if err := errors.Join(s.binding.InputValue(c.past.name, v), s.binding.OutputValue(c.present, v)); err != nil {
-			return nil, err
+		if c := &g.layout.caches[i]; c.isState() {
+			v, err := g.session.Allocate(c.past.name, b.held[c.past.name].Dims)
+			if err != nil {
+				return nil, err
+			}
+			s.states[c.past.name] = v
 		}
 	}
 	if s.logits, err = g.session.Allocate(g.layout.logits.name, logits); err != nil {
 		return nil, err
 	}
-	if err := s.binding.OutputValue(g.layout.logits.name, s.logits); err != nil || !g.chooses {
+	if err := b.addTurn(s, b.held, s.states); err != nil || len(s.states) == 0 {
 		return s, err
 	}
-	tokens := b.held[rememberedIn]
-	err = errors.Join(s.binding.InputValue(rememberedIn, tokens), s.binding.OutputValue(rememberedOut, tokens),
-		s.binding.OutputValue(nextIDs, s.fed[0]))
-	for i, p := range s.ports[1:] {
-		err = errors.Join(err, s.binding.OutputValue(nextName(p), s.fed[1+i]))
+	return s, b.addTurn(s, s.states, b.held)
+}
+
+// stepWindow describes the one unseen token of each sequence.
+func (b *batch) stepWindow() *window {
+	w := b.window(b.begins(), 1, 1)
+	if w.room > 0 {
+		for row := range w.end {
+			w.end[row] = w.room // no token reads past the filled part of the cache
+		}
 	}
-	return s, err
+	return w
+}
+
+// addTurn adds the step that reads states from one place and writes them to another.
+func (b *batch) addTurn(s *steps, from, to map[string]*ort.Value) error {
+	g := b.g
+	binding, err := g.session.Bind()
+	if err != nil {
+		return err
+	}
+	s.turns = append(s.turns, &turn{binding: binding})
+	if g.session.RecordsGraphs() {
+		if err := binding.Configure(graphID, notRecorded); err != nil {
+			return err
+		}
+	}
+	w := b.stepWindow()
+	for _, p := range g.layout.others {
+		if p.counts() {
+			continue
+		}
+		t, err := w.tensor(p)
+		if err == nil {
+			err = binding.Input(t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i, p := range s.ports {
+		err = errors.Join(err, binding.InputValue(p.name, s.fed[i]))
+	}
+	for i := range g.layout.caches {
+		c := &g.layout.caches[i]
+		past := b.held[c.past.name]
+		present := past
+		if c.isState() {
+			past, present = from[c.past.name], to[c.past.name]
+		}
+		err = errors.Join(err, binding.InputValue(c.past.name, past), binding.OutputValue(c.present, present))
+	}
+	err = errors.Join(err, binding.OutputValue(g.layout.logits.name, s.logits))
+	if err != nil || !g.chooses {
+		return err
+	}
+	tokens := b.held[rememberedIn]
+	err = errors.Join(binding.InputValue(rememberedIn, tokens), binding.OutputValue(rememberedOut, tokens),
+		binding.OutputValue(nextIDs, s.fed[0]))
+	for i, p := range s.ports[1:] {
+		err = errors.Join(err, binding.OutputValue(nextName(p), s.fed[1+i]))
+	}
+	return err
 }
 
 // ofStep returns the shape of a step's logits, from the shape after a run of fresh tokens in each of rows rows.
@@ -190,8 +236,9 @@ func (b *batch) runSteps(ctx context.Context) error {
 	}
 	s.past = -1
 	ahead := b.greedy && b.g.chooses
-	if b.g.session.RecordsGraphs() && !s.recorded && b.room() >= recordingRoom {
-		n, err := b.record(ctx)
+	now := s.turns[0]
+	if b.g.session.RecordsGraphs() && !now.recorded && b.room() >= recordingRoom {
+		n, err := b.record(ctx, now)
 		if err != nil {
 			return err
 		}
@@ -202,8 +249,9 @@ func (b *batch) runSteps(ctx context.Context) error {
 			if err := b.feed(); err != nil {
 				return err
 			}
-			return s.binding.Run(ctx)
+			return now.binding.Run(ctx)
 		}
+		b.endTurn()
 		return nil
 	}
 	n := 1
@@ -211,14 +259,27 @@ func (b *batch) runSteps(ctx context.Context) error {
 		n = b.mayFollow(2 * s.ahead)
 	}
 	for range n - 1 {
-		if err := s.binding.Queue(ctx); err != nil {
+		if err := now.binding.Queue(ctx); err != nil {
 			return err
 		}
 	}
-	if err := s.binding.Run(ctx); err != nil || !ahead {
+	if err := now.binding.Run(ctx); err != nil {
 		return err
 	}
+	b.endTurn()
+	if !ahead {
+		return nil
+	}
 	return b.takeKnown(n)
+}
+
+// endTurn makes the states that the last step wrote the ones that the next step reads. A model that chooses has none.
+func (b *batch) endTurn() {
+	s := b.steps
+	slices.Reverse(s.turns)
+	for name := range s.states {
+		b.held[name], s.states[name] = s.states[name], b.held[name]
+	}
 }
 
 // feed writes the inputs of the next step unless the last step has written them.
@@ -246,13 +307,13 @@ const recordingRoom = 8
 
 // record records the first run as a CUDA graph. It returns the number of steps that a model which chooses made during
 // that, or 0 for another model, whose runs all compute the same step.
-func (b *batch) record(ctx context.Context) (int, error) {
+func (b *batch) record(ctx context.Context, now *turn) (int, error) {
 	s := b.steps
 	id := strconv.FormatInt(b.g.graphs.Add(1), 10)
-	if err := errors.Join(s.binding.Configure(graphID, id), s.binding.Run(ctx)); err != nil {
+	if err := errors.Join(now.binding.Configure(graphID, id), now.binding.Run(ctx)); err != nil {
 		return 0, err
 	}
-	s.recorded = true
+	now.recorded = true
 	if !b.g.chooses {
 		return 0, nil
 	}
@@ -300,7 +361,10 @@ func int64s(v *ort.Value) ([]int64, error) {
 
 // room returns the number of free slots for steps ahead.
 func (b *batch) room() int {
-	n := b.buffers.Slots - b.past
+	n := math.MaxInt
+	if b.buffers.Slots > 0 {
+		n = b.buffers.Slots - b.past
+	}
 	for i, s := range b.sequences {
 		if b.context > 0 {
 			n = min(n, b.context-b.left[i]-len(s))
@@ -323,10 +387,11 @@ func (b *batch) mayFollow(n int) int {
 // close frees the bound values except the caches.
 func (s *steps) close() error {
 	var errs []error
-	if s.binding != nil {
-		errs = append(errs, s.binding.Close())
+	for _, t := range s.turns {
+		errs = append(errs, t.binding.Close())
 	}
-	for _, v := range append(slices.Clone(s.fed), s.logits) {
+	values := append(slices.Collect(maps.Values(s.states)), s.logits)
+	for _, v := range append(values, s.fed...) {
 		if v != nil {
 			errs = append(errs, v.Close())
 		}

@@ -3,6 +3,7 @@ package generate_test
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// ways runs each with every kind of step: tokens chosen by the host or by the model and, on a GPU, also as CUDA graphs.
+// ways runs each with every kind of step: tokens chosen by the host or, without states, by the model; on a GPU also as
+// CUDA graphs.
 func ways(t *testing.T, path string, each func(t *testing.T, g *generate.Generator, chooses bool)) {
 	providers := map[string]ort.Option{"": orttest.Provider()}
 	if orttest.CUDA() {
@@ -22,6 +24,13 @@ func ways(t *testing.T, path string, each func(t *testing.T, g *generate.Generat
 	}
 	for what, provider := range providers {
 		for _, chooses := range []bool{false, true} {
+			if chooses && filepath.Base(path) == hybrid+".onnx" {
+				_, err := generate.OpenChoosing(path, provider)
+				if err == nil || !strings.Contains(err.Error(), "has states") {
+					t.Errorf("a model with states that chooses: %v", err)
+				}
+				continue
+			}
 			t.Run(fmt.Sprintf("%schooses %t", what, chooses), func(t *testing.T) {
 				each(t, openAs(t, path, provider, chooses), chooses)
 			})
@@ -53,7 +62,7 @@ func openAs(t *testing.T, path string, provider ort.Option, chooses bool) *gener
 
 // TestSteps decodes in fixed memory and compares with transformers: each prompt by itself, and all together.
 func TestSteps(t *testing.T) {
-	for _, name := range cachedModels {
+	for _, name := range append(slices.Clone(cachedModels), hybrid) {
 		want := recordings(t)[name]
 		path := withBuffers(t, name, staticcache.Options{PastLength: true})
 		ways(t, path, func(t *testing.T, g *generate.Generator, chooses bool) {
@@ -89,30 +98,34 @@ func TestSteps(t *testing.T) {
 // TestStepsGrow replaces buffers by larger ones between steps. If the number of tokens is given, the buffers are large
 // enough from the start.
 func TestStepsGrow(t *testing.T) {
-	const name, count = "llama-kv-dynamo-fp32", 600
-	prompts := [][]int64{{5, 17, 42}, {101, 3, 9, 8}}
-	want := tokens(t, open(t, modelPath(name)), generate.Options{MaxTokens: count}, prompts...)
-	ways(t, withBuffers(t, name, staticcache.Options{PastLength: true}),
-		func(t *testing.T, g *generate.Generator, chooses bool) {
-			for most, grown := range map[int]int{0: 2, count: 0} {
-				r, err := g.Start(generate.Options{MaxTokens: most}, prompts...)
-				must(t, err)
-				for _, err := range r.Tokens(t.Context()) {
+	const count = 600
+	for name, prompts := range map[string][][]int64{
+		"llama-kv-dynamo-fp32": {{5, 17, 42}, {101, 3, 9, 8}},
+		hybrid:                 {{5, 17, 42}, {101, 3, 9}}, // of one length, so that they run together
+	} {
+		want := tokens(t, open(t, modelPath(name)), generate.Options{MaxTokens: count}, prompts...)
+		ways(t, withBuffers(t, name, staticcache.Options{PastLength: true}),
+			func(t *testing.T, g *generate.Generator, chooses bool) {
+				for most, grown := range map[int]int{0: 2, count: 0} {
+					r, err := g.Start(generate.Options{MaxTokens: most}, prompts...)
 					must(t, err)
-					if len(r.Sequences()[1].IDs) == count {
-						break
+					for _, err := range r.Tokens(t.Context()) {
+						must(t, err)
+						if len(r.Sequences()[1].IDs) == count {
+							break
+						}
+					}
+					for i, s := range r.Sequences() {
+						if !slices.Equal(s.IDs, want[i].IDs) {
+							t.Errorf("prompt %d: %v, want %v", i, s.IDs, want[i].IDs)
+						}
+					}
+					if b := r.Buffers(); b.Grown != grown || b.Slots != 1024 || b.Steps < count-5 || b.Fed != chooses {
+						t.Errorf("%+v", b)
 					}
 				}
-				for i, s := range r.Sequences() {
-					if !slices.Equal(s.IDs, want[i].IDs) {
-						t.Errorf("prompt %d: %v, want %v", i, s.IDs, want[i].IDs)
-					}
-				}
-				if b := r.Buffers(); b.Grown != grown || b.Slots != 1024 || b.Steps < count-5 || b.Fed != chooses {
-					t.Errorf("%+v", b)
-				}
-			}
-		})
+			})
+	}
 }
 
 // TestStepsByRows decodes prompts of unequal lengths together without padding, each with its own number of tokens in

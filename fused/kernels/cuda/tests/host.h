@@ -23,8 +23,8 @@ inline void Check(cudaError_t error, const char* what) {
   exit(1);
 }
 
-// Settle waits for what the default stream does: cudaMemset, and cudaMemcpy to the device, can return before it is done,
-// and a stream that does not block starts without it.
+// Settle waits for what the default stream does: cudaMemset, and cudaMemcpy to the device, can return before it is
+// done, and a stream that does not block starts without it.
 inline void Settle() { Check(cudaDeviceSynchronize(), "wait"); }
 
 // Random returns the same numbers in every run.
