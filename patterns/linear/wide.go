@@ -72,7 +72,7 @@ func (w *wide) begins(decayed *onnx.Value) bool {
 		return false
 	}
 	shape, ok := w.shapeIn(w.next, 0)
-	if !ok || len(shape) != 3 && len(shape) != 4 || w.g.Facts.DataType(w.next) != onnx.Float {
+	if !ok || len(shape) != 3 && len(shape) != 4 || !isSingle(w.g.Facts.DataType(w.next)) {
 		return false
 	}
 	for axis := 1; axis < len(shape); axis++ {
@@ -92,9 +92,9 @@ func (w *wide) begins(decayed *onnx.Value) bool {
 		}
 		if log := factor.Producer.Input(0); log != nil && w.g.Facts.SameShape(log, w.next) && w.g.IsData(log) {
 			w.state, w.log = state, log
-			for r := w.g.Readers(w.next); len(r) == 1 && !w.next.IsOutput() && w.uncast(r[0].OutputValue(0)) ==
-				w.uncast(w.next); r = w.g.Readers(w.next) {
+			for r := w.g.Readers(w.next); len(r) == 1 && !w.next.IsOutput() && r[0].Is("Cast") && w.views(r[0]); {
 				w.next = r[0].OutputValue(0)
+				r = w.g.Readers(w.next)
 			}
 			return min(w.heads, w.val, w.key) > 0
 		}
@@ -110,6 +110,9 @@ func (w *wide) uncast(v *onnx.Value) *onnx.Value {
 	}
 	return v
 }
+
+// isSingle reports whether float32 holds all numbers of a type of floats.
+func isSingle(t onnx.DataType) bool { return t == onnx.Float || t.IsHalf() }
 
 // elements returns the number of elements of a value for each sequence, or 0.
 func (w *wide) elements(v *onnx.Value) int {
@@ -170,10 +173,11 @@ func (w *wide) back(v *onnx.Value) bool {
 	return true
 }
 
-// views reports whether a node returns the elements of its input in their order.
+// views reports whether a node returns the elements of its input in their order. The op computes in float32, so casts
+// of floats are looked through too.
 func (w *wide) views(n *onnx.Node) bool {
-	if n.Is("Cast") {
-		return w.uncast(n.OutputValue(0)) != n.OutputValue(0)
+	if n.Is("Cast") && n.Input(0) != nil {
+		return isSingle(w.g.Facts.DataType(n.Input(0))) && isSingle(w.g.Facts.DataType(n.OutputValue(0)))
 	}
 	return slices.Contains([]string{"Unsqueeze", "Squeeze", "Reshape", "Identity"}, n.OpType) && n.Input(0) != nil &&
 		w.elements(n.Input(0)) > 0 && w.elements(n.Input(0)) == w.elements(n.OutputValue(0))

@@ -20,19 +20,21 @@ func (w *wide) site() *site.Site {
 	if log == nil || shared == nil {
 		return nil
 	}
+	log, shared = log.Cast(onnx.Float), shared.Cast(onnx.Float)
 	inputs := make([]*site.Operand, fused.LinearAttentionDecay+1)
 	row := func(name string, v *onnx.Value, width int) *site.Operand {
-		return made.Input(fused.NoRole, name, v).With("Reshape", name+"_row", name+"_shape", -1, 1, int64(width))
+		o := made.Input(fused.NoRole, name, v).Cast(onnx.Float)
+		return o.With("Reshape", name+"_row", name+"_shape", -1, 1, int64(width))
 	}
 	inputs[fused.LinearAttentionQ] = row("q", w.q.Value, w.q.heads*w.key)
 	inputs[fused.LinearAttentionK] = row("k", w.k.Value, w.k.heads*w.key)
-	x := made.Input(fused.NoRole, "x", w.x.Value)
+	x := made.Input(fused.NoRole, "x", w.x.Value).Cast(onnx.Float)
 	x = x.With("Reshape", "x_heads", "x_shape", -1, int64(w.heads), int64(w.val))
 	gate := shared.With("Reshape", "gate", "gate_shape", -1, int64(w.heads), 1)
 	v := x.Then("Mul", "v_by_head", []*site.Operand{gate})
 	inputs[fused.LinearAttentionV] = v.With("Reshape", "v", "v_shape", -1, 1, int64(w.heads*w.val))
-	inputs[fused.LinearAttentionPast] = w.turned(made.Input(fused.NoRole, "past", w.state), "past_turned",
-		int64(w.heads), int64(w.key), 1)
+	inputs[fused.LinearAttentionPast] = w.turned(made.Input(fused.NoRole, "past", w.state).Cast(onnx.Float),
+		"past_turned", int64(w.heads), int64(w.key), 1)
 	inputs[fused.LinearAttentionDecay] = log.With("Reshape", "decay", "decay_shape", -1, 1, int64(w.heads*w.channels))
 	out := made.Compute(w.op(), fused.Lookup(made.Op).OutputNames(), inputs...)
 	shape, _ := w.shapeIn(w.row, 0)
@@ -44,8 +46,10 @@ func (w *wide) site() *site.Site {
 		}
 		dims = append(dims, d)
 	}
-	made.Output(w.row, out[0].With("Reshape", "row", "row_shape", dims...))
-	made.Output(w.next, w.turned(out[1], "present_turned", int64(w.heads), int64(w.key)))
+	out[0].Type, out[1].Type = onnx.Float, onnx.Float
+	made.Output(w.row, out[0].With("Reshape", "row", "row_shape", dims...).Cast(w.g.Facts.DataType(w.row)))
+	present := w.turned(out[1], "present_turned", int64(w.heads), int64(w.key))
+	made.Output(w.next, present.Cast(w.g.Facts.DataType(w.next)))
 	return made
 }
 
@@ -108,7 +112,9 @@ func (w *wide) narrowedOnce(made *site.Site, v *onnx.Value, narrow func(*onnx.Va
 		}
 		inputs = append(inputs, o)
 	}
-	return made.Node(n.OpType, v.Name, inputs, n.Attributes...)
+	o := made.Node(n.OpType, v.Name, inputs, n.Attributes...)
+	o.Type = w.g.Facts.DataType(v)
+	return o
 }
 
 // unrepeated returns a constant that has one element of each axis along which all elements are equal.

@@ -12,25 +12,39 @@ import (
 // TestWideSteps builds a step of Mamba-2 of four heads of 5 channels, with keys of 3 channels for two groups of heads.
 func TestWideSteps(t *testing.T) {
 	const heads, val, key = 4, 5, 3
+	byHead := func(h, _, _ int) float32 { return -1 - float32(h) }
+	byKey := func(h, _, n int) float32 { return -1 - float32(h+n) }
 	for name, c := range map[string]struct {
 		rate  func(h, p, n int) float32 // of a head's decay
 		gates int                       // for each head
 		late  bool                      // the state decays after the update
+		half  bool                      // all but the decay and the sum of the state is float16
 		found bool
 	}{
-		"a step":                         {func(h, _, _ int) float32 { return -1 - float32(h) }, 1, false, true},
-		"equal heads":                    {func(_, _, _ int) float32 { return -2 }, 1, false, true},
-		"a rate of each channel of keys": {func(h, _, n int) float32 { return -1 - float32(h+n) }, 1, false, true},
-		"a rate of each channel":         {func(_, p, _ int) float32 { return -1 - float32(p) }, 1, false, false},
-		"a gate of each channel":         {func(h, _, _ int) float32 { return -1 - float32(h) }, val, false, false},
-		"a decay after the update":       {func(h, _, _ int) float32 { return -1 - float32(h) }, 1, true, false},
+		"a step":                         {rate: byHead, gates: 1, found: true},
+		"a step in float16":              {rate: byHead, gates: 1, half: true, found: true},
+		"equal heads":                    {rate: func(_, _, _ int) float32 { return -2 }, gates: 1, found: true},
+		"a rate of each channel of keys": {rate: byKey, gates: 1, found: true},
+		"a rate of each channel":         {rate: func(_, p, _ int) float32 { return -1 - float32(p) }, gates: 1},
+		"a gate of each channel":         {rate: byHead, gates: val},
+		"a decay after the update":       {rate: byHead, gates: 1, late: true},
+		"a late decay in float16":        {rate: byHead, gates: 1, late: true, half: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := onnxtest.New(18)
-			state := b.Input("state", onnx.Float, "b", heads, val, key)
-			x := b.Input("x", onnx.Float, "b", heads, val)
+			b, typ := onnxtest.New(18), onnx.Float
+			if c.half {
+				typ = onnx.Float16
+			}
+			cast := func(v *onnx.Value, t onnx.DataType) *onnx.Value {
+				if !c.half {
+					return v
+				}
+				return b.Op("Cast", v, onnx.IntAttr("to", int64(t)))
+			}
+			state := cast(b.Input("state", typ, "b", heads, val, key), onnx.Float)
+			x := b.Input("x", typ, "b", heads, val)
 			group := func(name string) *onnx.Value {
-				v := b.Op("Reshape", b.Input(name, onnx.Float, "b", 2*key), b.Ints(-1, 2, 1, key))
+				v := b.Op("Reshape", b.Input(name, typ, "b", 2*key), b.Ints(-1, 2, 1, key))
 				return b.Op("Reshape", b.Op("Expand", v, b.Ints(1, 2, heads/2, key)), b.Ints(-1, heads, 1, key))
 			}
 			var rates, biases []float32
@@ -40,17 +54,19 @@ func TestWideSteps(t *testing.T) {
 			for i := range heads * val {
 				biases = append(biases, float32(i/val)/8)
 			}
-			gate := b.Op("Expand", b.Input("dt", onnx.Float, "b", heads, c.gates), b.Ints(1, heads, val))
-			gate = b.Op("Softplus", b.Op("Add", gate, b.Floats([]int64{heads, val}, biases...)))
+			gate := b.Op("Expand", b.Input("dt", typ, "b", heads, c.gates), b.Ints(1, heads, val))
+			gate = b.Op("Softplus", b.Op("Add", gate, cast(b.Floats([]int64{heads, val}, biases...), typ)))
 			gate = b.Op("Unsqueeze", gate, b.Ints(3))
-			factor := b.Op("Exp", b.Op("Mul", gate, b.Floats([]int64{heads, val, key}, rates...)))
+			factor := b.Op("Exp", b.Op("Mul", cast(gate, onnx.Float), b.Floats([]int64{heads, val, key}, rates...)))
 			update := b.Op("Mul", b.Op("Mul", gate, group("k")), b.Op("Unsqueeze", x, b.Ints(3)))
+			update = cast(update, onnx.Float)
 			next := b.Op("Add", b.Op("Mul", state, factor), update)
 			if c.late {
 				next = b.Op("Mul", b.Op("Add", state, update), factor)
 			}
+			next = cast(next, typ)
 			row := b.Op("ReduceSum", b.Op("Mul", next, group("q")), b.Ints(3), onnx.IntAttr("keepdims", 0))
-			b.Output(b.Op("Add", row, b.Op("Mul", x, 2.0)))
+			b.Output(b.Op("Add", row, b.Op("Mul", x, cast(b.Floats([]int64{}, 2), typ))))
 			b.Output(next)
 			matches, _ := patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
 			found := len(matches) == 1 && matches[0].Op == "LinearAttention"
