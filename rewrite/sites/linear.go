@@ -23,13 +23,15 @@ var spanLengths = []int64{1, 63, 64, 65, 130}
 // for the updates. Both are exact for states that decay, for shares from 0 to 1 and for keys of length 1, but lose all
 // digits or overflow for other numbers. So decays, shares and keys are in these ranges.
 //
-// A length for which the matched nodes cannot be evaluated, or return too few rows, proves nothing: an export may fix
-// the number of chunks. All other lengths must agree.
+// A length for which the matched nodes cannot be evaluated, or return too few rows or rows of several sequences,
+// proves nothing: an export may fix the number of chunks. All other lengths must agree.
 type linear struct {
 	*proof
 	key, width   int64 // channels of a head's key, and of all queries of a token
 	perRow       int   // elements of a result for each token
 	rows         int   // tokens of the last trial
+	shape        []int // of the result in the first trial
+	alone        bool  // the next trial has one sequence of a number of tokens
 	outside      bool  // some numbers of the next trial are outside of their ranges
 	fixed        bool  // it must not fail
 	failure      error // of the nodes in the last trial
@@ -52,10 +54,14 @@ func (k *Checker) tryLinear(c *Site, worlds []int, r *prove.CheckReport) error {
 	before := claim.Before
 	claim.Before = func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
 		out, err := before(o, in)
-		if n := x.rows * x.perRow; err == nil && x.perRow > 0 && out[0].Len() != n {
+		switch {
+		case err != nil:
+		case x.perRow == 0:
+			x.perRow, x.shape = out[0].Len()/x.rows, out[0].Shape
+		case out[0].Len() != x.rows*x.perRow:
 			err = fmt.Errorf("they return %d of %d rows", out[0].Len()/x.perRow, x.rows)
-		} else if err == nil && x.perRow == 0 {
-			x.perRow = out[0].Len() / x.rows
+		case x.alone && !x.isSequence(out[0].Shape):
+			err = fmt.Errorf("they return %v for one sequence of %d", out[0].Shape, x.rows)
 		}
 		return out, err
 	}
@@ -68,6 +74,17 @@ func (k *Checker) tryLinear(c *Site, worlds []int, r *prove.CheckReport) error {
 	}
 	r.Repairs = x.repairs()
 	return nil
+}
+
+// isSequence reports whether a result has the sizes of the first trial except those of one sequence. Chunks that are
+// taken for sequences have as many rows.
+func (x *linear) isSequence(shape []int) bool {
+	for axis, n := range shape {
+		if n != 1 && n != x.rows && (axis >= len(x.shape) || n != x.shape[axis]) {
+			return false
+		}
+	}
+	return true
 }
 
 // lengths tries all kinds of numbers on the sizes of the worlds, and normal ones on other lengths.
@@ -116,7 +133,8 @@ func (x *linear) kinds(w world, list ...prove.Kind) error {
 	if n > manyElements {
 		list = list[:1]
 	}
-	x.fixed, x.failure = w.n == 0 && w.facts == x.run.Facts, nil
+	x.alone = w.facts != x.run.Facts
+	x.fixed, x.failure = w.n == 0 && !x.alone, nil
 	x.rows = int(prove.Elements(shapes[:1]) / x.width)
 	x.c.terms = int64(x.rows) * x.key
 	passes := []prove.Pass{prove.Exactly, prove.Rounded}

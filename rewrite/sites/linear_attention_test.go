@@ -16,19 +16,23 @@ import (
 // chunks. It is repaired, since the nodes are right or fail for every number of tokens.
 func TestOneChunk(t *testing.T) {
 	for name, c := range map[string]struct {
+		size    int64 // of a chunk; chunks of 16 become sequences
 		rows    func(b builder, all, n value) value
 		repairs string
 	}{
-		"rows of the first chunk": {func(b builder, all, n value) value {
+		"chunks as sequences": {16, func(b builder, all, n value) value {
+			return b.Op("Slice", all, b.Ints(0), n, b.Ints(2))
+		}, "the nodes fail for 63, 64, 65 or 130 tokens (they return 64 of 63 rows), and not for 1; "},
+		"rows of the first chunk": {64, func(b builder, all, n value) value {
 			return b.Op("Slice", all, b.Ints(0), n, b.Ints(2))
 		}, "the nodes fail for 65 or 130 tokens (they return 64 of 65 rows), and not for 1, 63 or 64; "},
-		"rows of zeros": {func(b builder, all, n value) value {
+		"rows of zeros": {64, func(b builder, all, n value) value {
 			return b.Op("Slice", b.Op("Pad", all, b.Ints(0, 0, 0, 0, 0, 0, 100, 0)), b.Ints(0), n, b.Ints(2))
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := onnxtest.New(18)
-			oneChunk(b, c.rows, func(_ string, v value) value { return v })
+			oneChunk(b, c.size, c.rows, func(_ string, v value) value { return v })
 			r := applytest.Apply(t, b.Model)
 			found := ""
 			for _, s := range r.Sites {
@@ -47,7 +51,7 @@ func TestOneChunk(t *testing.T) {
 func TestBoundedOperands(t *testing.T) {
 	for _, which := range []string{"q", "k", "v", "gate"} {
 		b := onnxtest.New(18)
-		oneChunk(b, func(b builder, all, n value) value {
+		oneChunk(b, 64, func(b builder, all, n value) value {
 			return b.Op("Slice", all, b.Ints(0), n, b.Ints(2))
 		}, func(name string, v value) value {
 			if name != which {
@@ -121,15 +125,20 @@ func TestGatedDeltaNet(t *testing.T) {
 	}
 }
 
-// oneChunk adds gated linear attention of at most 64 tokens. rows takes n rows of the chunk; bound changes an operand.
-func oneChunk(b builder, rows func(b builder, all, n value) value,
+// oneChunk adds gated linear attention of at most size tokens. rows takes n rows of the chunk; bound changes an
+// operand.
+func oneChunk(b builder, size int64, rows func(b builder, all, n value) value,
 	bound func(name string, v value) value) {
 	v := b.Input("v", onnx.Float, "b", 2, "n", 5)
 	n := b.Op("Slice", b.Op("Shape", v), b.Ints(2), b.Ints(3))
-	short := b.Op("Mod", b.Op("Sub", b.Ints(0), n), b.Ints(64))
+	short := b.Op("Mod", b.Op("Sub", b.Ints(0), n), b.Ints(size))
 	chunk := func(v value, width int64) value {
 		pads := b.Op("Concat", b.Ints(0, 0, 0, 0, 0, 0), short, b.Ints(0), onnx.IntAttr("axis", 0))
-		chunks := b.Op("Reshape", bound(v.Name, b.Op("Pad", v, pads)), b.Ints(0, 0, -1, 64, width))
+		padded := bound(v.Name, b.Op("Pad", v, pads))
+		if size < 64 {
+			return b.Op("Reshape", padded, b.Ints(-1, 2, size, width))
+		}
+		chunks := b.Op("Reshape", padded, b.Ints(0, 0, -1, size, width))
 		return b.Op("Gather", chunks, 0, onnx.IntAttr("axis", 2))
 	}
 	q, k := b.Input("q", onnx.Float, "b", 2, "n", 4), b.Input("k", onnx.Float, "b", 2, "n", 4)
@@ -137,13 +146,13 @@ func oneChunk(b builder, rows func(b builder, all, n value) value,
 	turned := func(v value) value {
 		return b.Op("Transpose", v, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
 	}
-	mask := make([]float32, 64*64)
+	mask := make([]float32, size*size)
 	for i := range mask {
-		if i%64 > i/64 {
+		if i%int(size) > i/int(size) {
 			mask[i] = float32(math.Inf(-1))
 		}
 	}
-	factors := b.Op("Exp", b.Op("Add", b.Op("Sub", sums, turned(sums)), b.Floats([]int64{64, 64}, mask...)))
+	factors := b.Op("Exp", b.Op("Add", b.Op("Sub", sums, turned(sums)), b.Floats([]int64{size, size}, mask...)))
 	scores := b.Op("Mul", b.Op("MatMul", chunk(q, 4), turned(chunk(k, 4))), factors)
 	b.Output(rows(b, b.Op("MatMul", scores, chunk(v, 5)), n))
 }
