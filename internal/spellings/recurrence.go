@@ -10,7 +10,7 @@ import (
 type recurrence struct {
 	*writer
 	heads, groups, key, val int
-	q, k, v, gate           *onnx.Value // [batch, heads, tokens, channels]; the gate has one channel
+	q, k, v, gate           *onnx.Value // [batch, heads, tokens, channels]; the gate has one channel, or is nil
 	norm                    bool
 }
 
@@ -45,15 +45,21 @@ func (l *recurrence) enterRows() {
 		}
 		return l.input(name, onnx.Float, []dim{batch, {"", heads}, tokens, {"", width}})
 	}
-	values := l.enter(in("q", l.groups, l.key), in("k", l.groups, l.key), in("v", l.heads, l.val),
-		in("gate", l.heads, 1))
+	inputs := []*onnx.Value{in("q", l.groups, l.key), in("k", l.groups, l.key), in("v", l.heads, l.val)}
+	gated := l.chance(2)
+	if gated {
+		inputs = append(inputs, in("gate", l.heads, 1))
+	}
+	values := l.enter(inputs...)
 	for i, t := range turned {
 		if t {
 			values[i] = l.op("Transpose", values[i], onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 		}
 	}
 	l.q, l.k, l.v = l.repeated(l.unit(values[0])), l.repeated(l.unit(values[1])), values[2]
-	l.gate = l.op("Neg", l.op("Softplus", values[3]))
+	if gated {
+		l.gate = l.op("Neg", l.op("Softplus", values[3]))
+	}
 	if l.q = l.product(l.q, l.scalar(onnx.Float, 0.5)); l.outside("scale twice") {
 		l.q = l.product(l.q, l.scalar(onnx.Float, 0.5))
 	}
@@ -90,27 +96,14 @@ func (l *recurrence) repeated(x *onnx.Value) *onnx.Value {
 
 // together writes the products of all queries and keys, with the decay between them.
 func (l *recurrence) together() *onnx.Value {
-	exclusive := func(name string) *onnx.Attribute {
-		on := int64(0)
-		if l.wrong(name) {
-			on = 1
-		}
-		return onnx.IntAttr("exclusive", on)
-	}
-	axis := func() *onnx.Value { return l.constant(scalarInt(choose[int64](l.writer, 2, -2))) }
-	sums := l.op("CumSum", l.gate, axis(), exclusive("a decay of the token's own update"))
-	later := sums
-	if l.wrong("a decay that begins one token late") {
-		later = l.op("CumSum", l.gate, axis(), onnx.IntAttr("exclusive", 1))
-	}
 	turn := onnx.IntsAttr("perm", []int64{0, 1, 3, 2})
-	between := l.op("Sub", later, l.op("Transpose", sums, turn))
 	n := l.op("Slice", l.op("Shape", l.v), l.ints(2), l.ints(3), l.ints(0))
 	upper := int64(0)
 	if l.wrong("later tokens instead of earlier ones") {
 		upper = 1
 	}
 	ones := l.op("Expand", l.floats(onnx.Float, []int{1}, []float64{1}), l.op("Concat", n, n, onnx.IntAttr("axis", 0)))
+	between := l.between(n, turn)
 	mask := l.constant(scalarInt(0))
 	visible := l.op("Greater", l.op("Trilu", ones, mask, onnx.IntAttr("upper", upper)), l.floats(onnx.Float, []int{},
 		[]float64{0.5}))
@@ -133,4 +126,36 @@ func (l *recurrence) together() *onnx.Value {
 		scores = l.op("Relu", scores)
 	}
 	return l.op("MatMul", l.product(scores, factors), l.v)
+}
+
+// between writes the logarithms of the decay from each token to each other one. n is the number of tokens.
+func (l *recurrence) between(n *onnx.Value, turn *onnx.Attribute) *onnx.Value {
+	if l.gate == nil {
+		rates := make([]float64, l.heads)
+		for i := range rates {
+			rates[i] = -l.r.Float64()
+		}
+		number := func(x int64) *onnx.Value { return l.constant(scalarInt(x)) }
+		at := l.op("Range", number(0), l.op("Squeeze", n), number(1))
+		at = l.op("Cast", at, onnx.IntAttr("to", int64(onnx.Float)))
+		steps := l.op("Sub", l.op("Unsqueeze", at, l.ints(1)), l.op("Unsqueeze", at, l.ints(0)))
+		if l.wrong("a decay by the square of the distance") {
+			steps = l.op("Mul", steps, steps)
+		}
+		return l.product(steps, l.floats(onnx.Float, []int{l.heads, 1, 1}, rates))
+	}
+	exclusive := func(name string) *onnx.Attribute {
+		on := int64(0)
+		if l.wrong(name) {
+			on = 1
+		}
+		return onnx.IntAttr("exclusive", on)
+	}
+	axis := func() *onnx.Value { return l.constant(scalarInt(choose[int64](l.writer, 2, -2))) }
+	sums := l.op("CumSum", l.gate, axis(), exclusive("a decay of the token's own update"))
+	later := sums
+	if l.wrong("a decay that begins one token late") {
+		later = l.op("CumSum", l.gate, axis(), onnx.IntAttr("exclusive", 1))
+	}
+	return l.op("Sub", later, l.op("Transpose", sums, turn))
 }

@@ -25,7 +25,8 @@ type roles struct {
 	q, k, v, decay, beta *operand // decay and beta may be nil
 	out                  *operand // the rows
 	heads, key, val      int
-	factor               bool // decay is the factor of the state and not its logarithm
+	factor               bool      // decay is the factor of the state and not its logarithm
+	rates                []float64 // of a constant decay, the logarithm for each head
 	scale                float64
 	skip                 *operand // rows that are added to the result; nil if there are none
 	skips                []float64
@@ -51,9 +52,14 @@ func (s *span) newRun(world int) *run {
 		tokens: s.tokens[world]}
 }
 
-// trial runs a span in world 0. Decays and shares must be of one sign: all numbers are negative, or those of narrow
+// trial runs a span in a world. Decays and shares must be of one sign: all numbers are negative, or those of narrow
 // operands are between 0 and 1.
 func (s *span) trial(seed uint64, world int, past, factors bool) *run {
+	return s.trialOf(seed, world, past, factors, nil)
+}
+
+// trialOf is trial with a function that may change the numbers of a value.
+func (s *span) trialOf(seed uint64, world int, past, factors bool, change func(v *onnx.Value, list []float64)) *run {
 	lab := probe.NewLab(s.g, maxSpan, s.budget)
 	lab.World = world
 	r := rand.New(rand.NewPCG(seed, 3))
@@ -73,6 +79,9 @@ func (s *span) trial(seed uint64, world int, past, factors bool) *run {
 			default:
 				list[i] = -0.1 - 0.8*x
 			}
+		}
+		if change != nil {
+			change(v, list)
 		}
 		out.of[v] = list
 		given[v] = reference.NewFloats(s.g.Facts.DataType(v), shape, list)
@@ -366,8 +375,8 @@ func (s *span) decays(r *run) bool {
 			left--
 		}
 	}
-	if s.decay = nil; left == 0 {
-		return s.computes(r)
+	if s.decay, s.rates = nil, nil; left == 0 {
+		return s.computes(r) || s.rated() && s.computes(r)
 	}
 	taken := []*operand{s.q, s.k, s.v, s.beta, s.skip}
 	try := func(o *operand) bool {
@@ -411,6 +420,10 @@ func (s *span) matches(r *run) bool {
 			}
 		}
 		inputs[i] = reference.NewFloats(onnx.Float, []int{r.batch, r.tokens, o.heads * o.width}, list)
+	}
+	if s.rates != nil {
+		inputs[fused.LinearAttentionDecay] = reference.NewFloats(onnx.Float, []int{r.batch, r.tokens, s.heads},
+			slices.Repeat(s.rates, r.batch*r.tokens))
 	}
 	if s.past != nil {
 		list := r.of[s.past]

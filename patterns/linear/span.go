@@ -44,46 +44,28 @@ type span struct {
 
 // Spans finds linear attention over many tokens. Chunks and loops have any form: a span is the nodes between rows of
 // tokens and results of tokens that a sum over time, or a loop, takes part in, and its results tell what it computes.
+// Then it begins at scores that are read without a softmax: a decay that is constant has no sum.
 func Spans(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Miss) {
 	tried, known := map[*onnx.Node]bool{}, probe.Readings[roles]{}
-	for _, n := range g.Graph.Nodes {
-		if !isSeed(g, n) || tried[n] || others.Have(n) {
-			continue
-		}
-		s := &span{g: g, budget: g.Budget(fused.LinearAttentionName+" of many tokens", spanLimits), others: others,
-			known: known}
-		s.budget.Begin(n)
-		if s.find(n) {
-			s.budget.Found()
-			sites = append(sites, s.site())
-		}
-		s.budget.End()
-		for _, n := range s.nodes {
-			tried[n] = true
+	for _, scores := range []bool{false, true} {
+		for _, n := range g.Graph.Nodes {
+			if tried[n] || others.Have(n) || !scores && !isSeed(g, n) || scores && !isScores(g, n) {
+				continue
+			}
+			s := &span{g: g, budget: g.Budget(fused.LinearAttentionName+" of many tokens", spanLimits), others: others,
+				known: known}
+			s.budget.Begin(n)
+			if scores && s.findAll(n) || !scores && s.find(n) {
+				s.budget.Found()
+				sites = append(sites, s.site())
+			}
+			s.budget.End()
+			for _, n := range s.nodes {
+				tried[n] = true
+			}
 		}
 	}
 	return sites, nil
-}
-
-// isSeed reports whether a node sums numbers along an axis, as decays do, or is a loop with a state.
-func isSeed(g *match.View, n *onnx.Node) bool {
-	if n.Is("CumSum") {
-		v := n.OutputValue(0)
-		return v != nil && g.Facts.DataType(v).IsFloat() && g.IsData(v)
-	}
-	return (n.Is("Scan") || n.Is("Loop")) && len(n.Outputs) > 1 || n.Is("Exp") && isUnrolled(g, n)
-}
-
-// isUnrolled reports whether factors of states are read token by token, each by a Gather of its own.
-func isUnrolled(g *match.View, n *onnx.Node) bool {
-	v := n.OutputValue(0)
-	if rank, ok := g.Facts.Rank(v); !ok || rank < 4 || !g.IsData(v) {
-		return false
-	}
-	readers := g.Readers(v)
-	return len(readers) > 1 && !slices.ContainsFunc(readers, func(r *onnx.Node) bool {
-		return !r.Is("Gather") || r.Input(0) != v || r.Input(1) == nil || r.Input(1).Constant() == nil
-	})
 }
 
 // exit is a value that all results of a seed pass through, perhaps beside a state.
@@ -92,18 +74,27 @@ type exit struct{ rows, state *onnx.Value }
 // find searches for the operands of each exit.
 func (s *span) find(seed *onnx.Node) bool {
 	exits := s.exits(seed)
-	for _, axes := range [][2]int{{0, 1}, {0, 2}, {-1, 0}, {-1, 1}, {-1, 2}, {1, 0}, {0, 3}, {1, 2}} {
-		for _, e := range exits {
-			if !s.mayBe(e.rows, axes[0], axes[1]) {
-				continue
-			}
-			// A graph for one chunk has wrong sizes in worlds of more tokens.
-			for _, worlds := range []int{infer.Worlds, 1} {
-				s.rows, s.present, s.worlds = e.rows, e.state, worlds
-				if s.sized(axes[0], axes[1]) && s.operated() {
-					return true
-				}
-			}
+	for _, axes := range rowAxes {
+		if slices.ContainsFunc(exits, func(e exit) bool { return s.ends(e, axes) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// rowAxes are axes of sequences and tokens, as mayBe takes them.
+var rowAxes = [][2]int{{0, 1}, {0, 2}, {-1, 0}, {-1, 1}, {-1, 2}, {1, 0}, {0, 3}, {1, 2}}
+
+// ends searches for the operands of an exit with these axes of sequences and tokens.
+func (s *span) ends(e exit, axes [2]int) bool {
+	if !s.mayBe(e.rows, axes[0], axes[1]) {
+		return false
+	}
+	// A graph for one chunk has wrong sizes in worlds of more tokens.
+	for _, worlds := range []int{infer.Worlds, 1} {
+		s.rows, s.present, s.worlds = e.rows, e.state, worlds
+		if s.sized(axes[0], axes[1]) && s.operated() {
+			return true
 		}
 	}
 	return false
@@ -166,7 +157,7 @@ func (s *span) exits(seed *onnx.Node) (list []exit) {
 				delete(open, v)
 			}
 		}
-		if read && !n.Is("Shape") && !n.Is("Size") {
+		if read && !isSize(n) {
 			add(n)
 		}
 	}
@@ -302,7 +293,7 @@ func (s *span) cut(inside []*onnx.Value) bool {
 			if seen[v] = true; n != nil && n.Graph == s.g.Graph && len(n.Subgraphs()) == 0 && s.side(v) {
 				made[n] = true
 				for _, in := range s.operands(n) {
-					if s.from[in] || !n.Is("Shape") && !n.Is("Size") {
+					if s.from[in] || !isSize(n) {
 						waiting = append(waiting, in)
 					}
 				}

@@ -29,6 +29,9 @@ func (s *span) site() *site.Site {
 	} else if s.decay != nil {
 		rows(fused.LinearAttentionDecay, fused.RoleDecayLog, s.decay)
 	}
+	if s.rates != nil {
+		inputs[fused.LinearAttentionDecay] = constantDecay(made, s.rates, inputs[fused.LinearAttentionQ])
+	}
 	if s.beta != nil {
 		rows(fused.LinearAttentionBeta, fused.RoleShare, s.beta)
 	}

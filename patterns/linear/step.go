@@ -24,6 +24,7 @@ type step struct {
 	outer           *onnx.Node  // the product of a key and an update, which is added
 	state           *onnx.Value // [batch, heads, key, value]
 	decay           *onnx.Value // the factor of the state; nil if there is none
+	rates           []float64   // the logarithms of a constant decay, for each head or each channel of its keys
 	row             *onnx.Value
 	heads, key, val int64
 	nodes           []*onnx.Node                // between the state and the row
@@ -63,7 +64,7 @@ func (s *step) begins(decayed, outer *onnx.Value) bool {
 	}
 	rank, ok := s.g.Facts.Rank(s.add.OutputValue(0))
 	n := outer.Producer
-	if !ok || rank != 4 || n == nil || n.Graph != s.g.Graph || s.g.Facts.DataType(outer) != onnx.Float {
+	if !ok || rank != 4 || n == nil || n.Graph != s.g.Graph || !isSingle(s.g.Facts.DataType(outer)) {
 		return false
 	}
 	for i, size := range []*int64{&s.heads, &s.key, &s.val} {
@@ -77,8 +78,12 @@ func (s *step) begins(decayed, outer *onnx.Value) bool {
 	s.state, s.outer = decayed, n
 	if n := decayed.Producer; n != nil && n.Is("Mul") {
 		for i := range 2 {
-			if n.Input(0) != nil && n.Input(1) != nil && s.stateLike(n.Input(i)) && s.factorLike(n.Input(1-i)) {
-				s.state, s.decay = n.Input(i), n.Input(1-i)
+			state, factor := n.Input(i), n.Input(1-i)
+			if state == nil || factor == nil || !s.stateLike(state) {
+				continue
+			}
+			if s.rates = s.constant(factor); s.rates != nil || s.factorLike(factor) {
+				s.state, s.decay = state, factor
 				break
 			}
 		}
@@ -93,6 +98,33 @@ func (s *step) factorLike(v *onnx.Value) bool {
 	last, ok := s.g.Facts.Dim(v, -1)
 	rank, ranked := s.g.Facts.Rank(v)
 	return ok && ranked && rank == 4 && last == 1
+}
+
+// constant returns the logarithms of a factor that does not depend on the inputs, or nil.
+func (s *step) constant(v *onnx.Value) []float64 {
+	if n := s.elements(v); s.g.IsData(v) || n == 0 || n > s.heads*s.key {
+		return nil
+	}
+	lab := probe.NewLab(s.g, maxCone, s.budget)
+	got, err := lab.Run(probe.Values{}, knownSizes(lab), v)
+	if err != nil {
+		return nil
+	}
+	t := got[0]
+	sizes := append([]int{1, 1, 1, 1}[:max(0, 4-t.Rank())], t.Shape...) // [1, heads or 1, key or 1, 1]
+	if len(sizes) != 4 || sizes[0] != 1 || sizes[3] != 1 || sizes[1] != 1 && sizes[1] != int(s.heads) {
+		return nil
+	}
+	list := make([]float64, 0, int(s.heads)*sizes[2])
+	for h := range int(s.heads) {
+		for c := range sizes[2] {
+			list = append(list, math.Log(t.F[h%sizes[1]*sizes[2]+c]))
+		}
+	}
+	if slices.ContainsFunc(list, func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) }) {
+		return nil
+	}
+	return list
 }
 
 // isOuter reports whether a product multiplies a column by a row.
@@ -153,7 +185,8 @@ func (s *step) cone() bool {
 		for _, v := range n.Reads() {
 			if within[v] {
 				needed[v] = true
-			} else if v.Constant() == nil && s.g.Facts.DataType(v).IsFloat() && !slices.Contains(s.given, v) {
+			} else if v.Constant() == nil && s.g.Facts.DataType(v).IsFloat() && !slices.Contains(s.given, v) &&
+				(v != s.decay || s.rates == nil) {
 				s.given = append(s.given, v)
 			}
 		}
@@ -334,6 +367,9 @@ func (s *step) computes() bool {
 		inputs[i] = rows(of[v])
 	}
 	inputs[fused.LinearAttentionPast] = reference.NewFloats(onnx.Float, shape, past)
+	if s.rates != nil {
+		decay = slices.Repeat(s.rates, shape[0])
+	}
 	if decay != nil {
 		inputs[fused.LinearAttentionDecay] = rows(decay)
 	}
@@ -358,15 +394,25 @@ func (s *step) site() *site.Site {
 	made.Anchor, made.Nodes = s.add, slices.Clone(s.nodes)
 	names := fused.Lookup(made.Op).Inputs
 	inputs := make([]*site.Operand, len(names))
+	typ := s.g.Facts.DataType(s.q)
+	if s.g.Facts.DataType(s.k) != typ || s.g.Facts.DataType(s.v) != typ {
+		typ = onnx.Float
+	}
 	flat := func(i int, v *onnx.Value, width int64) {
-		name := names[i].Name
-		inputs[i] = made.Input(fused.NoRole, name, v).With("Reshape", name+"_row", "shape", -1, 1, width)
+		name, to := names[i].Name, typ
+		if names[i].Type == onnx.Float.String() {
+			to = onnx.Float
+		}
+		inputs[i] = made.Input(fused.NoRole, name, v).Cast(to).With("Reshape", name+"_row", "shape", -1, 1, width)
 	}
 	flat(fused.LinearAttentionQ, s.q, s.heads*s.key)
 	flat(fused.LinearAttentionK, s.k, s.heads*s.key)
 	flat(fused.LinearAttentionV, s.v, s.heads*s.val)
-	inputs[fused.LinearAttentionPast] = made.Input(fused.NoRole, "past", s.state)
-	if s.decay != nil {
+	inputs[fused.LinearAttentionPast] = made.Input(fused.NoRole, "past", s.state).Cast(onnx.Float)
+	if s.rates != nil {
+		inputs[fused.LinearAttentionDecay] = constantDecay(made, s.rates, inputs[fused.LinearAttentionQ])
+	}
+	if s.decay != nil && s.rates == nil {
 		width := s.elements(s.decay) / (s.elements(s.state) / s.key / s.val) * s.heads
 		factor := s.viewed(s.decay)
 		if n := factor.Producer; n != nil && n.Is("Exp") {
@@ -386,8 +432,8 @@ func (s *step) site() *site.Site {
 		d, _ := s.g.Facts.Dim(s.row, axis)
 		dims = append(dims, d)
 	}
-	y := out[0].With("Reshape", "row", "row_shape", dims...)
-	made.Output(s.row, y)
-	made.Output(s.add.OutputValue(0), out[1])
+	out[0].Type, out[1].Type = typ, onnx.Float
+	made.Output(s.row, out[0].With("Reshape", "row", "row_shape", dims...).Cast(s.g.Facts.DataType(s.row)))
+	made.Output(s.add.OutputValue(0), out[1].Cast(s.g.Facts.DataType(s.add.OutputValue(0))))
 	return made
 }

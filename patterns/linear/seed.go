@@ -1,0 +1,148 @@
+package linear
+
+import (
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
+)
+
+// isSeed reports whether a node sums numbers along an axis, as decays do, or is a loop with a state.
+func isSeed(g *match.View, n *onnx.Node) bool {
+	if n.Is("CumSum") {
+		v := n.OutputValue(0)
+		return v != nil && g.Facts.DataType(v).IsFloat() && g.IsData(v)
+	}
+	return (n.Is("Scan") || n.Is("Loop")) && len(n.Outputs) > 1 || n.Is("Exp") && isUnrolled(g, n)
+}
+
+// isUnrolled reports whether factors of states are read token by token, each by a Gather of its own.
+func isUnrolled(g *match.View, n *onnx.Node) bool {
+	v := n.OutputValue(0)
+	if rank, ok := g.Facts.Rank(v); !ok || rank < 4 || !g.IsData(v) {
+		return false
+	}
+	readers := g.Readers(v)
+	return len(readers) > 1 && !slices.ContainsFunc(readers, func(r *onnx.Node) bool {
+		return !r.Is("Gather") || r.Input(0) != v || r.Input(1) == nil || r.Input(1).Constant() == nil
+	})
+}
+
+// views lists the ops that move elements.
+var views = []string{"Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+
+// maxScores bounds the nodes between scores and the values.
+const maxScores = 12
+
+// isScores reports whether a product of data reaches another product through a mask and nodes that compute each element
+// in its place, so without a softmax.
+func isScores(g *match.View, n *onnx.Node) bool {
+	if !n.IsProduct() || n.Input(0) == nil || n.Input(1) == nil || !g.IsData(n.Input(0)) || !g.IsData(n.Input(1)) {
+		return false
+	}
+	masked := false
+	for range maxScores {
+		v := n.OutputValue(0)
+		if v == nil || v.IsOutput() {
+			return false
+		}
+		readers := slices.DeleteFunc(slices.Clone(g.Readers(v)), isSize)
+		if len(readers) != 1 {
+			return false
+		}
+		n = readers[0]
+		switch {
+		case n.IsProduct():
+			return masked && slices.Contains(n.Inputs, v)
+		case n.Is("Trilu"):
+			masked = true
+		case slices.Contains(views, n.OpType):
+		case slices.Contains(everywhere, n.OpType):
+			masked = masked || slices.ContainsFunc(n.Inputs, func(in *onnx.Value) bool { return isMask(g, in) })
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+func isSize(n *onnx.Node) bool { return n.Is("Shape") || n.Is("Size") }
+
+// isMask reports whether a value that no input determines has two axes of more than one element.
+func isMask(g *match.View, v *onnx.Value) bool {
+	if v == nil || g.IsData(v) {
+		return false
+	}
+	shape, ok := g.Facts.Shape(v, 0)
+	return ok && len(shape) > 1 && shape[len(shape)-1] > 1 && shape[len(shape)-2] > 1
+}
+
+// maxStates bounds the values that are tried as the state after the last token.
+const maxStates = 4
+
+// findAll is find for scores. Rows of a block may pass through sums with rows of the state before, so it takes the
+// last exit that the op computes. Nothing that depends on the scores is the state, so it is searched for among all
+// values.
+func (s *span) findAll(seed *onnx.Node) bool {
+	var best *span
+	for _, e := range s.exits(seed) {
+		next := *s
+		next.read, next.roles = nil, roles{}
+		e.state = nil
+		if slices.ContainsFunc(rowAxes, func(axes [2]int) bool { return next.ends(e, axes) }) {
+			best = &next
+		} else if best != nil {
+			break
+		}
+	}
+	if best == nil {
+		return false
+	}
+	for _, v := range best.states() {
+		next := *best
+		if next.present = v; next.cut(nil) && next.closed() && next.holds(next.factor) {
+			best = &next
+			break
+		}
+	}
+	*s = *best
+	return true
+}
+
+// states lists values computed from keys and values only that may be the state after the last token, the last first.
+func (s *span) states() (list []*onnx.Value) {
+	from := map[*onnx.Value]int{s.k.Value: 1, s.v.Value: 2}
+	n := s.batch[0] * s.heads * s.key * s.val
+	for _, x := range s.g.Graph.Nodes {
+		var of int
+		for _, v := range s.operands(x) {
+			switch {
+			case from[v] > 0:
+				of |= from[v]
+			case s.g.IsData(v):
+				of |= 4
+			}
+		}
+		v := x.OutputValue(0)
+		if v == nil || len(x.Outputs) != 1 || of == 0 || of > 3 || isSize(x) || from[v] > 0 {
+			continue
+		}
+		from[v] = of
+		shape, ok := s.shapeIn(v, 0)
+		read := v.IsOutput() || len(s.g.Readers(v)) > 0
+		if of == 3 && read && ok && len(shape) == 4 && match.Elements(shape) == n && s.fixed(v) {
+			list = append(list, v)
+		}
+	}
+	slices.Reverse(list)
+	return list[:min(len(list), maxStates)]
+}
+
+// fixed reports whether the size of each axis but that of the sequences is known.
+func (s *span) fixed(v *onnx.Value) bool {
+	rank, ok := s.g.Facts.Rank(v)
+	for axis := 1; ok && axis < rank; axis++ {
+		_, ok = s.g.Facts.Dim(v, axis)
+	}
+	return ok
+}
