@@ -27,6 +27,19 @@ func withBuffers(t *testing.T, name string, cache staticcache.Options) string {
 	return path
 }
 
+// reverted writes the fused ops of a patched model as standard ops, and returns the path of the result.
+func reverted(t *testing.T, path string) string {
+	t.Helper()
+	m, err := onnx.Read(path)
+	must(t, err)
+	defer m.Close()
+	_, err = rewrite.Revert(m, nil)
+	must(t, err)
+	out := filepath.Join(t.TempDir(), "reverted.onnx")
+	must(t, onnx.Write(out, m))
+	return out
+}
+
 // openWithKernels opens a patched model.
 func openWithKernels(t *testing.T, path string) *generate.Generator {
 	t.Helper()
@@ -51,7 +64,7 @@ var cachedModels = []string{"positions-fp32", "cache-fp16", "absolute-fp16", "ll
 const hybrid = "hybrid-fp32"
 
 // TestBuffers compares generation with in-place buffers with transformers: each prompt by itself, all together, and in
-// pieces; with kernels and with definitions.
+// pieces; with kernels, with definitions, and in standard ops.
 func TestBuffers(t *testing.T) {
 	for _, name := range append(cachedModels, hybrid) {
 		want, ok := recordings(t)[name]
@@ -59,10 +72,11 @@ func TestBuffers(t *testing.T) {
 			t.Fatalf("%s has no recording", name)
 		}
 		path := withBuffers(t, name, staticcache.Options{})
+		fixed := withBuffers(t, name, staticcache.Options{Length: 40, PastLength: true})
 		for what, g := range map[string]*generate.Generator{"kernels": openWithKernels(t, path),
-			"definitions": open(t, path),
-			"kernels, with past_length": openWithKernels(t, withBuffers(t, name,
-				staticcache.Options{Length: 40, PastLength: true}))} {
+			"definitions": open(t, path), "kernels, with past_length": openWithKernels(t, fixed),
+			"standard ops":                   open(t, reverted(t, path)),
+			"standard ops, with past_length": open(t, reverted(t, fixed))} {
 			o := generate.Options{MaxTokens: len(want.Greedy[0])}
 			for i, p := range want.Prompts {
 				if got := tokens(t, g, o, p)[0]; !slices.Equal(got.IDs, want.Greedy[i]) {

@@ -71,8 +71,8 @@ func (l *layout) checkPaged(m *onnx.Model, pasts []*roles.Input) error {
 	}
 	l.others = rest
 	for _, p := range []port{l.paged.cumulative, l.paged.table, l.paged.past} {
-		if p.name == "" {
-			return errors.New("a model with pools of blocks needs inputs for lengths and the block table")
+		if p.name == "" || len(l.paged.pools) == 0 {
+			return errors.New("a model with pools of blocks needs inputs for pools, lengths and the block table")
 		}
 	}
 	l.limitPaged(m.Graph.Value(l.paged.past.name), map[*onnx.Value]bool{})

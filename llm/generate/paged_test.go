@@ -26,13 +26,14 @@ func withPools(t *testing.T, name string, block int64, last bool) string {
 }
 
 // TestPaged compares generation from pools of blocks with transformers: each prompt by itself, all together, and in
-// pieces; with kernels and with definitions.
+// pieces; with kernels, with definitions, and in standard ops.
 func TestPaged(t *testing.T) {
 	for _, name := range append(slices.Clone(cachedModels), "llama-merged-ts-fp32") {
 		want := recordings(t)[name]
 		path := withPools(t, name, 4, true)
 		for what, g := range map[string]*generate.Generator{"kernels": openWithKernels(t, path),
 			"definitions":                    open(t, path),
+			"standard ops":                   open(t, reverted(t, path)),
 			"kernels, logits of every token": openWithKernels(t, withPools(t, name, 16, false))} {
 			o := generate.Options{MaxTokens: len(want.Greedy[0])}
 			for i, p := range want.Prompts {

@@ -106,11 +106,7 @@ func Number(d onnx.Dim) onnx.Dim {
 // Present returns the output of the model that a Buffer or Pool is written to, nil for another input.
 func (in *Input) Present() *onnx.Value {
 	for _, u := range in.Value.Uses() {
-		past := firstPast(u.Node)
-		if in.Role != Buffer && in.Role != Pool || past == 0 || u.Index < past {
-			continue
-		}
-		if out := u.Node.OutputValue(1 + u.Index - past); out != nil && out.IsOutput() {
+		if role, out := written(u); role == in.Role && out != nil && out.IsOutput() {
 			return out
 		}
 	}
@@ -150,6 +146,10 @@ func (in *Input) guess(found Role) Role {
 		return found
 	case integer && NameHas(name, "position") && !NameHas(name, "mask"):
 		return Position
+	case integer && len(in.Dims) == 1 && NameHas(name, "cumulative_seq"):
+		return Cumulative
+	case integer && len(in.Dims) == 2 && NameHas(name, "block_table"):
+		return BlockTable
 	case NameHas(name, "mask"):
 		return Mask
 	case integer && len(in.Tables) > 0:

@@ -21,9 +21,9 @@ type walker struct {
 var passThrough = map[string]bool{"Cast": true, "Identity": true, "Reshape": true, "Squeeze": true, "Unsqueeze": true,
 	"Flatten": true, "Expand": true, "Transpose": true, "Slice": true, "Tile": true}
 
-// pagedRoles are the roles of the inputs of PagedAttention.
-var pagedRoles = map[int]Role{pastLengthInput - 3: Pool, pastLengthInput - 2: Pool, pastLengthInput - 1: Cumulative,
-	pastLengthInput: PastLength, pastLengthInput + 1: BlockTable}
+// pagedRoles are the roles of the inputs of PagedAttention behind its pools.
+var pagedRoles = map[int]Role{pastLengthInput - 1: Cumulative, pastLengthInput: PastLength,
+	pastLengthInput + 1: BlockTable}
 
 const maxCallDepth = 8
 
@@ -34,6 +34,10 @@ func (w *walker) follow(v *onnx.Value, s *scope) {
 	w.seen[v] = true
 	for _, u := range v.Uses() {
 		n := u.Node
+		if role, _ := written(u); role != Other {
+			w.found = role
+			continue
+		}
 		switch {
 		case onnx.IsStandardDomain(n.Domain) && passThrough[n.OpType] && u.Index == 0:
 			if o := n.OutputValue(0); o != nil {
@@ -53,10 +57,6 @@ func (w *walker) follow(v *onnx.Value, s *scope) {
 			w.found = pagedRoles[u.Index]
 		case firstPast(n) > 0 && u.Index == pastLengthInput:
 			w.found = PastLength
-		case firstPast(n) > 0 && firstPast(n) <= u.Index && u.Index < pastLengthInput:
-			if n.Input(pastLengthInput) != nil {
-				w.found = Buffer
-			}
 		default:
 			w.call(n, u.Index, s)
 		}
