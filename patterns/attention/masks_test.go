@@ -34,6 +34,20 @@ func TestAttentionMasks(t *testing.T) {
 			}
 		}
 	}
+	// shared gives each key a share in rows that see none: one over the number of keys and some more.
+	shared := func(more int) func(b *block) {
+		return func(b *block) {
+			b.masked = func(b *block, s, allowed value) value { return b.Op("Where", allowed, s, math.Inf(-1)) }
+			b.softmax = func(b *block, s value) value {
+				most := b.Op("ReduceMax", s, []int64{-1})
+				none := b.Op("IsInf", most, onnx.IntAttr("detect_positive", 0))
+				e := b.Op("Exp", b.Op("Sub", s, b.Op("Where", none, 0.0, most)))
+				p := b.Op("Div", e, b.Op("Where", none, 1.0, b.Op("ReduceSum", e, []int64{-1})))
+				keys := b.Op("Add", b.Op("Gather", b.Op("Shape", s), 3), more)
+				return b.Op("Where", none, b.Op("Reciprocal", floats(b, keys)), p)
+			}
+		}
+	}
 	for _, c := range []struct {
 		name   string
 		change func(b *block)
@@ -71,6 +85,9 @@ func TestAttentionMasks(t *testing.T) {
 				return b.Op("Where", b.Op("IsNaN", p), 0.0, p)
 			}
 		}, "scale=0.5 zero blocked q k v not"},
+		{"the mean of all where nothing is seen", shared(0), "scale=0.5 causal=1 mean blocked q k v mask"},
+		{"more than the mean", shared(-1), // the check refuses it
+			"scale=0.5 causal=1 zero blocked q k v mask reciprocal"},
 		{"another number where nothing is seen", func(b *block) {
 			b.allowed = near
 			b.masked = func(b *block, s, allowed value) value { return b.Op("Where", allowed, s, 0.0) }

@@ -200,7 +200,7 @@ func (b *block) masksOf() (list []*onnx.Value) {
 	return list
 }
 
-// isFixed reports whether a value holds one number for each head, whatever the lengths are.
+// isFixed reports whether a value holds one number for each head, whatever the lengths are, or is a share of the mean.
 func (b *block) isFixed(v *onnx.Value) bool {
 	if fixed, ok := b.fixed[v]; ok {
 		return fixed
@@ -209,8 +209,37 @@ func (b *block) isFixed(v *onnx.Value) bool {
 		b.fixed = map[*onnx.Value]bool{}
 	}
 	b.fixed[v] = isUniform(b.g, v) || isConstant(b.g, v) && (b.isOfHeads(v) || b.perHead(v) != nil) ||
-		b.perHead(v) != nil
+		b.perHead(v) != nil || b.isShare(v)
 	return b.fixed[v]
+}
+
+// isShare reports whether a value is one over the number of keys, for all lengths, and only replaces weights: each key
+// has it in the mean of all values.
+func (b *block) isShare(v *onnx.Value) bool {
+	n := v.Producer
+	if !n.Is("Reciprocal") || slices.ContainsFunc(b.Nodes, func(r *onnx.Node) bool {
+		return slices.Contains(r.Inputs, v) && !(r.Is("Where") && r.Inputs[0] != v && b.isWeighed(r))
+	}) {
+		return false
+	}
+	keys := n.Input(0)
+	for keys != nil && keys.Producer.Is("Cast") {
+		keys = keys.Producer.Input(0)
+	}
+	defer func(p *prover) { b.proof = p }(b.proof) // it may not know the padding mask yet
+	b.proof = nil
+	p := b.prover()
+	rank, ok := b.g.Facts.Rank(keys)
+	at := slices.Repeat([]*formula.Expr{p.Sum(formula.Number(0))}, max(rank, 0))
+	for axis := range at {
+		d, known := b.g.Facts.Dim(keys, axis)
+		ok = ok && known && d == 1
+	}
+	if !ok {
+		return false
+	}
+	count, ok := p.Element(keys, at...).Sum()
+	return ok && count.Equal(p.queries.Plus(p.past))
 }
 
 // isOfHeads reports whether a value that is broadcast to the scores has at most one element for each head.
