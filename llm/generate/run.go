@@ -29,6 +29,8 @@ type Options struct {
 	// Speculate is the most tokens that a step tries in advance: those that followed the last tokens of the text where
 	// they occurred before. The tokens are the same, except at near ties, and the model needs fewer steps.
 	Speculate int
+	// Draft, unless it is nil, chooses the tokens to try in advance: a smaller model with the same token ids.
+	Draft *Generator
 }
 
 // Run is one generation from several prompts. It must be used by one goroutine only.
@@ -61,6 +63,15 @@ func (g *Generator) Start(o Options, prompts ...[]int64) (*Run, error) {
 	if o.Speculate > 0 {
 		if err := g.layout.speculates(); err != nil {
 			return nil, fmt.Errorf("cannot try tokens in advance: %w", err)
+		}
+	}
+	switch {
+	case o.Draft == nil:
+	case o.Speculate == 0:
+		return nil, errors.New("options of a run: a draft model needs a number of tokens to try in advance")
+	default:
+		if err := g.drafts(o.Draft); err != nil {
+			return nil, fmt.Errorf("the draft model cannot choose tokens: %w", err)
 		}
 	}
 	if limit := int(g.layout.positions); limit > 0 && (o.MaxContext == 0 || limit < o.MaxContext) {
@@ -190,7 +201,8 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 	if err != nil {
 		return false, err
 	}
-	defer func() { r.buffers, err = b.buffers, errors.Join(err, b.close()) }()
+	drafted := drafts{}
+	defer func() { r.buffers, err = b.buffers, errors.Join(err, b.close(), drafted.close()) }()
 	b.most, b.context = r.options.MaxTokens, r.options.MaxContext
 	if r.options.Speculate > 0 {
 		b.steady, b.presents = false, map[string]*ort.Value{}
@@ -234,7 +246,9 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 					return false, nil
 				}
 			}
-			r.propose(b, k, s)
+			if err := r.propose(ctx, b, drafted, k, s); err != nil {
+				return false, fmt.Errorf("prompt %d, the draft model: %w", i, err)
+			}
 		}
 		if open == 0 {
 			return true, nil
@@ -246,7 +260,7 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 }
 
 // propose proposes tokens for the next step of a sequence, which is row k of the batch.
-func (r *Run) propose(b *batch, k int, s *sequence) {
+func (r *Run) propose(ctx context.Context, b *batch, drafted drafts, k int, s *sequence) error {
 	n := min(r.options.Speculate, max(leastProposed, 2*s.accepted)) // wrong tokens cost time
 	if limit := r.options.MaxTokens; limit > 0 {
 		n = min(n, limit-len(s.IDs)-1)
@@ -255,11 +269,21 @@ func (r *Run) propose(b *batch, k int, s *sequence) {
 		n = min(n, limit-len(s.Prompt)-len(s.IDs)-1)
 	}
 	if s.Stop != "" || n < 1 {
-		return
+		return nil
 	}
-	list := lookup(b.sequences[k], n)
+	var list []int64
+	var err error
+	if r.options.Draft == nil {
+		list = lookup(b.sequences[k], n)
+	} else {
+		list, err = drafted.propose(ctx, r.options.Draft, k, b.sequences[k], n, r.options.PrefillSize)
+		if err != nil {
+			return err
+		}
+	}
 	r.tried.Proposed += len(list)
 	b.propose(k, list)
+	return nil
 }
 
 // next chooses the next token of prompt i, which is row k of the batch.

@@ -46,16 +46,21 @@ func (l *layout) speculates() error {
 	if l.paged != nil {
 		last = len(l.logits.dims) > 0 && l.logits.dims[0] != l.ids.dims[0]
 	}
+	if err := l.takesBack(); err != nil || !last {
+		return err
+	}
+	return fmt.Errorf("output %q has the logits of the last token only: patch the model without --last-logits",
+		l.logits.name)
+}
+
+// takesBack returns an error if the model cannot take tokens back.
+func (l *layout) takesBack() error {
 	for _, c := range l.caches {
 		if c.isState() {
 			return fmt.Errorf("input %q is a state, which cannot take tokens back", c.past.name)
 		}
 	}
-	switch {
-	case last:
-		return fmt.Errorf("output %q has the logits of the last token only: patch the model without --last-logits",
-			l.logits.name)
-	case l.cached() && l.sequence() > 0:
+	if l.cached() && l.sequence() > 0 {
 		return fmt.Errorf("input %q takes %d tokens per run", l.ids.name, l.sequence())
 	}
 	return nil

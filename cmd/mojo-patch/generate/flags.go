@@ -28,7 +28,8 @@ type options struct {
 	maxContext int
 	prefill    int
 	speculate  string
-	advance    int // the tokens of speculate
+	advance    int    // the tokens of speculate or draft
+	draft      string // the model that chooses them
 	margins    bool
 	graph      bool // record a decode step as a CUDA graph
 	graphGiven bool
@@ -80,6 +81,10 @@ func (f *options) flags(c *cobra.Command) {
 	n.StringVar(&f.speculate, "speculate", "",
 		"ngram, ngram=N: try up to 8 or N tokens in one step, those that followed the last 2 or 3 tokens earlier in "+
 			"the text; it generates the same tokens")
+	n.StringVar(&f.draft, "draft", "",
+		"smaller model with the same tokenizer, whose next 2 to 8 tokens a step tries at once; it generates the same "+
+			"tokens")
+	cli.CompleteFile(c, "draft", "onnx")
 	n.BoolVar(&f.graph, "cuda-graph", false,
 		"record a decode step as a CUDA graph and replay it (default: with --provider cuda, for a model of apply "+
 			"--cache static --past-length)")
@@ -103,7 +108,8 @@ func (f *options) flags(c *cobra.Command) {
 		"golden excludes compare prompt prompt-file ids chat max-tokens stop-token ignore-eos: "+
 			"--golden sets the prompts and tokens",
 		"ids excludes prompt prompt-file chat: --ids is the prompt",
-		"speculate excludes compare golden cuda-graph: they run a step for each token")
+		"speculate draft excludes compare golden cuda-graph: they run a step for each token",
+		"draft excludes speculate: the draft model chooses the tokens in advance")
 }
 
 func (f *options) check(c *cobra.Command) error {
@@ -146,6 +152,9 @@ func (f *options) check(c *cobra.Command) error {
 			return fmt.Errorf("--speculate %q: write ngram, or ngram=N with N from 1 on", f.speculate)
 		}
 		f.graph = false
+	}
+	if f.draft != "" {
+		f.advance, f.graph = mostAdvance, false
 	}
 	if slices.Contains(f.Stops, "") || slices.Contains(f.StopTokens, "") {
 		return errors.New("--stop and --stop-token must not be empty")

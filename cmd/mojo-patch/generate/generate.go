@@ -39,9 +39,9 @@ after another. A model of apply --cache paged runs prompts of any lengths togeth
 computes a common start of prompts once.
 
 With --speculate ngram a step also tries the tokens that followed an earlier occurrence of the last
-ones, and keeps them as far as the model chooses them: text that repeats itself takes fewer steps. The
-model must return the logits of each token and have no recurrent states. Prompts then run one after
-another, except with a paged model.
+ones, and keeps them as far as the model chooses them: text that repeats itself takes fewer steps. With
+--draft a smaller model chooses the tokens to try. The model must return the logits of each token, and
+neither may have recurrent states. Prompts then run one after another, except with a paged model.
 
 With --compare OTHER the first model generates greedily and the second model computes the same steps.
 generate reports the steps at which its choice differs, with the margins (how far each model's choice
@@ -59,16 +59,17 @@ within --near-tie comes from rounding, and is shown as such; any other exits wit
   mojo-patch generate patched.onnx --tokenizer FOLDER --prompt-file question.txt --stop "\n\n" --json
   mojo-patch generate model.onnx --ids 1,2,3 --max-tokens 8
   mojo-patch generate model.onnx --tokenizer FOLDER --prompt "Hello" --compare patched.onnx
+  mojo-patch generate patched.onnx --tokenizer FOLDER --prompt "Hello" --draft small.onnx
   mojo-patch generate patched.onnx --golden golden.npz`,
 		Args:              f.backend.ModelArgs(1, 1),
 		ValidArgsFunction: cli.CompleteModels(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			args = f.backend.Take(args, 1)
-			models, err := f.backend.Ranks(a, c, append(args, f.compare))
+			models, err := f.backend.Ranks(a, c, append(args, f.compare, f.draft))
 			if err != nil {
 				return err
 			}
-			if f.compare = models[1]; slices.Contains(f.Prompts, "-") {
+			if f.compare, f.draft = models[1], models[2]; slices.Contains(f.Prompts, "-") {
 				err = f.backend.RejectRanked(true, "--prompt -", "not every rank gets stdin (use --prompt-file)")
 			}
 			if err != nil {
@@ -85,7 +86,7 @@ within --near-tie comes from rounding, and is shown as such; any other exits wit
 		"Prompts: prompt-file ids system template",
 		"Sampling: top-k min-p repetition-penalty frequency-penalty presence-penalty seed",
 		"Ends: stop stop-token ignore-eos max-context", "Comparisons: follow golden max-kl near-tie margins",
-		"Runtime: backend cuda-graph prefill-chunk speculate provider-option provider-library provider-device "+
+		"Runtime: backend cuda-graph prefill-chunk speculate draft provider-option provider-library provider-device "+
 			"provider-only kernels optimize evaluator", cli.PathsHeading)
 	a.JSONFlag(c, "generate", "generate-compare")
 	return c
@@ -178,7 +179,16 @@ func (f *options) run(a *cli.App, path string) error {
 
 // generate generates without a comparison.
 func (f *options) generate(ctx context.Context, a *cli.App, g *opened, texts *prompts.Texts) error {
-	run, err := g.Start(f.options(texts), texts.IDs...)
+	o := f.options(texts)
+	if f.draft != "" {
+		draft, err := f.open(a, f.draft)
+		if err != nil {
+			return err
+		}
+		defer draft.Close()
+		o.Draft = draft.Generator
+	}
+	run, err := g.Start(o, texts.IDs...)
 	if err != nil {
 		return err
 	}

@@ -198,7 +198,7 @@ type Result struct {
 	Groups  [][]int           `json:"groups"`
 	Times   generateTimes     `json:"times"`
 	Buffers *generate.Buffers `json:"buffers,omitempty"` // absent if the model has none
-	// absent without --speculate
+	// absent without --speculate and --draft
 	Speculation *generate.Speculation `json:"speculation,omitempty"`
 }
 
