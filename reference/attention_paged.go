@@ -12,7 +12,7 @@ import (
 // lists. Scores are not rounded: the CUDA kernels keep them in float32.
 func opPagedAttention(c *call) []*Tensor {
 	for i := 8; i < len(c.in); i++ {
-		if c.in[i] != nil && i != 10 {
+		if c.in[i] != nil && i != 10 && i != 16 {
 			fail("%w: input %d", ErrUnsupported, i)
 		}
 	}
@@ -31,6 +31,7 @@ func opPagedAttention(c *call) []*Tensor {
 		fail("queries of %v, keys of %v, values of %v, caches of %v and %v, and %d lengths do not fit", q.Shape,
 			k.Shape, v.Shape, keys.Shape, values.Shape, len(past))
 	}
+	checkBounds(c, cum, past)
 	block, width, row := keys.Shape[1], keys.Shape[3], k.Shape[1]
 	place := func(s, at int) int { // the row of a token in the caches
 		if at/block >= table.Shape[1] || table.I[s*table.Shape[1]+at/block] < 0 {
@@ -80,4 +81,22 @@ func opPagedAttention(c *call) []*Tensor {
 		copy(y.F[from:to], unheads(out, 3).F)
 	}
 	return []*Tensor{y, keys, values}
+}
+
+// checkBounds checks attention_metadata: bounds of the most new tokens and of the most keys of a sequence, and the
+// least that the most keys can be. The op computes nothing from them. It sizes its work by them, so wrong bounds are
+// an error.
+func checkBounds(c *call, cum, past []int64) {
+	bounds, given := c.integers(16)
+	if !given {
+		return
+	}
+	var added, keys int64
+	for s := range past {
+		n := cum[s+1] - cum[s]
+		added, keys = max(added, n), max(keys, past[s]+n)
+	}
+	if len(bounds) != 3 || bounds[0] < added || bounds[1] < keys || bounds[2] > keys {
+		fail("attention_metadata %v does not bound %d new tokens and %d keys", bounds, added, keys)
+	}
 }
