@@ -70,6 +70,35 @@ func TestGenAIGeneratesTheSame(t *testing.T) {
 	}
 }
 
+// TestEngineGeneratesTheSame runs folders of export genai --engine in genai's Engine on the CPU. Sequences join and
+// leave between steps, and their tokens must be those of generate.
+func TestEngineGeneratesTheSame(t *testing.T) {
+	onnxruntime, kernels := testEnvironment(t)
+	python := pythonWithONNX(t)
+	if onnxruntime == "" || kernels == "" || exec.Command(python, "-c", "import onnxruntime_genai").Run() != nil {
+		t.Skipf("onnxruntime, kernels or %s with onnxruntime_genai are missing", python)
+	}
+	dir := t.TempDir()
+	arguments := []string{filepath.Join("testdata", "export", "engine.py"), fmt.Sprint(exportTokens),
+		strings.Join(exportPrompts, "/")}
+	model := filepath.Join("..", "..", "models", "llama-kv-dynamo-fp32.onnx")
+	apply := [][]string{{"--cache", "paged=8"}, {"--cache", "paged=16", "--last-logits"},
+		{"--cache", "paged=8", "--last-logits", "--dtype", "float16"}}
+	var models []string
+	for i, flags := range apply {
+		patched, folder := filepath.Join(dir, fmt.Sprint(i, ".onnx")), filepath.Join(dir, fmt.Sprint("folder", i))
+		report(t, append([]string{"apply", model, "-o", patched, "--json", "--check-kernels", "off"}, flags...)...)
+		printed(t, &export.GenAI{}, "export", "genai", patched, "--engine", "--tokenizer",
+			filepath.Join("..", "..", "models", "smollm2"), "-o", folder, "--blocks", "32", "--json")
+		models, arguments = append(models, patched), append(arguments, folder)
+	}
+	lines := strings.Fields(output(t, nil, python, arguments...))
+	for i, model := range models {
+		n := len(exportPrompts)
+		sameTokens(t, model, exportPrompts, lines[min(i*n, len(lines)):min((i+1)*n, len(lines))])
+	}
+}
+
 // TestTritonServesTheSame checks the repository of export triton against Triton's schema, and serves it with
 // testdata/export/triton.c as Triton's onnxruntime backend does: sequences with states, several in a batch. The tokens
 // must be those of generate. The server itself does not run.

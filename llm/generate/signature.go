@@ -37,30 +37,68 @@ type Cache struct {
 	InPlace       bool // the model writes into the past, and its present is the same tensor
 }
 
-// Describe returns the signature of a decoder, or the error of New.
+// Paged describes the inputs and outputs of a decoder whose caches are pools of blocks (apply --cache paged).
+type Paged struct {
+	*Signature                    // its Caches are the pools, without an axis of sequences or tokens
+	Cumulative, Past, Table Port  // the lengths, and the blocks of each sequence
+	Block                   int64 // tokens of a block
+}
+
+// Describe returns the signature of a decoder without pools, or the error of New.
 func Describe(m *onnx.Model) (*Signature, error) {
 	l, err := newLayout(m)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
 	if l.paged != nil {
-		return nil, fmt.Errorf("%s: its caches are pools of blocks, which only generate and your own loop can fill: "+
-			"apply --cache static makes a model for engines", m.Path)
+		return nil, fmt.Errorf("%s: its caches are pools of blocks, which only generate, genai's Engine (export genai "+
+			"--engine) and your own loop can fill: apply --cache static makes a model for other engines", m.Path)
 	}
+	return l.signature(m), nil
+}
+
+// DescribePaged returns the signature of a decoder with pools, or the error of New.
+func DescribePaged(m *onnx.Model) (*Paged, error) {
+	l, err := newLayout(m)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	if l.paged == nil || len(l.paged.pools) == 0 {
+		return nil, fmt.Errorf("%s: its caches are not pools of blocks: patch it with --cache paged", m.Path)
+	}
+	p := &Paged{Signature: l.signature(m), Block: l.paged.pools[0].past.dims[1].Value}
+	of := portsOf(m)
+	p.Cumulative, p.Past, p.Table = of(l.paged.cumulative), of(l.paged.past), of(l.paged.table)
+	return p, nil
+}
+
+// portsOf returns the function that finds the value of a port.
+func portsOf(m *onnx.Model) func(port) Port {
 	values := map[string]*onnx.Value{}
 	for _, v := range append(m.Graph.Inputs[:len(m.Graph.Inputs):len(m.Graph.Inputs)], m.Graph.Outputs...) {
 		values[v.Name] = v
 	}
-	of := func(p port) Port { return Port{values[p.name], p.dataType, p.dims, p.role} }
+	return func(p port) Port { return Port{values[p.name], p.dataType, p.dims, p.role} }
+}
+
+func (l *layout) signature(m *onnx.Model) *Signature {
+	of := portsOf(m)
+	present := func(name string) Port { return of(outputPort(m.Graph.Value(name))) }
 	s := &Signature{IDs: of(l.ids), Logits: of(l.logits), Vocabulary: l.vocabulary, Positions: l.positions}
 	for _, p := range l.others {
 		s.Others = append(s.Others, of(p))
 	}
+	if l.paged != nil {
+		for _, c := range l.paged.pools {
+			s.Caches = append(s.Caches, Cache{Past: of(c.past), Present: present(c.present), Batch: -1, Tokens: -1,
+				InPlace: true})
+		}
+	}
 	for _, c := range l.caches {
-		s.Caches = append(s.Caches, Cache{Past: of(c.past), Present: of(outputPort(values[c.present])), Batch: c.batch,
+		s.Caches = append(s.Caches, Cache{Past: of(c.past), Present: present(c.present), Batch: c.batch,
 			Tokens: c.sequence, InPlace: c.isBuffer()})
 	}
-	return s, nil
+	return s
 }
 
 // Input returns the input of a role other than ids and cache, or nil.

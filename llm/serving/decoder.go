@@ -14,7 +14,8 @@ import (
 
 // decoder is a decoder with a cache that is being changed for an engine.
 type decoder struct {
-	*generate.Signature // Caches has only keys and values
+	*generate.Signature                 // Caches has only keys and values
+	paged               *generate.Paged // nil unless the caches are pools for genai's Engine
 	states              []generate.Cache
 	edit                edit.Change
 	g                   *onnx.Graph
@@ -25,11 +26,7 @@ type decoder struct {
 // readDecoder finds out how to feed a model. It drops unused inputs, because a caller would have to provide them.
 func readDecoder(m *onnx.Model) (*decoder, error) {
 	d := &decoder{g: m.Graph}
-	for i := len(m.Graph.Inputs) - 1; i >= 0; i-- {
-		if v := m.Graph.Inputs[i]; v.Const == nil {
-			d.edit.RemovePort(d.g, v) // only if it is unused
-		}
-	}
+	d.dropUnused()
 	s, err := generate.Describe(m)
 	if err != nil {
 		return nil, err
@@ -41,6 +38,14 @@ func readDecoder(m *onnx.Model) (*decoder, error) {
 	}
 	d.buffers = len(d.Caches) > 0 && d.Caches[0].InPlace
 	return d, nil
+}
+
+func (d *decoder) dropUnused() {
+	for _, v := range slices.Backward(slices.Clone(d.g.Inputs)) {
+		if v.Const == nil {
+			d.edit.RemovePort(d.g, v) // only if it is unused
+		}
+	}
 }
 
 func (d *decoder) check() error {

@@ -19,6 +19,8 @@ type GenAIOptions struct {
 	CUDAGraph bool
 	// ContextLength is the most tokens of a sequence; 0 for the value of the files beside the tokenizer.
 	ContextLength int64
+	// Engine is for a model whose caches are pools; nil for any other model.
+	Engine *EngineOptions
 }
 
 // GenAIFolder describes a folder written for onnxruntime-genai.
@@ -26,7 +28,7 @@ type GenAIFolder struct {
 	Files         []string `json:"files"`
 	FusedOps      int      `json:"fused_ops"`
 	Layers        int      `json:"layers"`
-	Cache         string   `json:"cache"` // "shared" if past and present are one buffer, else "appended"
+	Cache         string   `json:"cache"` // "shared": past and present are one buffer; "appended"; "paged": pools
 	ContextLength int64    `json:"context_length"`
 	Batch         string   `json:"batch"`                 // "any", or "one"
 	OneBecause    string   `json:"one_because,omitempty"` // why only one sequence is possible
@@ -38,6 +40,7 @@ type GenAIFolder struct {
 const (
 	cacheShared   = "shared"
 	cacheAppended = "appended"
+	cachePaged    = "paged"
 	batchAny      = "any"
 	batchOne      = "one"
 )
@@ -52,7 +55,11 @@ func WriteGenAI(folder string, m *onnx.Model, o GenAIOptions) (*GenAIFolder, err
 	if err != nil {
 		return nil, err
 	}
-	d, err := readDecoder(m)
+	read, fit := readDecoder, (*decoder).fitGenAI
+	if o.Engine != nil {
+		read, fit = readPaged, (*decoder).fitEngine
+	}
+	d, err := read(m)
 	if err != nil {
 		return nil, err
 	}
@@ -69,18 +76,26 @@ func WriteGenAI(folder string, m *onnx.Model, o GenAIOptions) (*GenAIFolder, err
 				"only the tokens 0 to %d", o.Tokenizer, id, m.Path, d.vocabulary()-1)
 		}
 	}
-	if d.buffers {
+	switch {
+	case d.paged != nil:
+		f.Cache = cachePaged
+	case d.buffers:
 		f.Cache = cacheShared
 	}
-	if o.CUDAGraph && (!d.buffers || d.Input(roles.PastLength) == nil) { // its mask covers every possible token
+	// The mask of a CUDA graph covers every possible token.
+	if o.CUDAGraph && d.paged == nil && (!d.buffers || d.Input(roles.PastLength) == nil) {
 		return nil, fmt.Errorf("%s counts tokens by the length of the mask, which under a CUDA graph is always the "+
 			"same: patch it with --cache static --past-length=rows", m.Path)
 	}
 	if f.ContextLength, err = contextLength(d, hub, o.ContextLength); err != nil {
 		return nil, err
 	}
-	if err := d.fitGenAI(f); err != nil {
+	if err := fit(d, f); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	if d.onlyOnCUDA() && o.Provider != "cuda" {
+		return nil, fmt.Errorf("%s has onnxruntime's PagedAttention, which only its CUDA provider runs: use "+
+			"--provider cuda, or patch it without --target", m.Path)
 	}
 	if err := onnx.Write(filepath.Join(folder, modelFile), m); err != nil {
 		return nil, err

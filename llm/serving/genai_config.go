@@ -1,11 +1,15 @@
 package serving
 
-import "path/filepath"
+import (
+	"path/filepath"
+	"slices"
+)
 
 // genAIConfig is genai_config.json as onnxruntime-genai 0.18 reads it and its model builder writes it.
 type genAIConfig struct {
-	Model  genAIModel  `json:"model"`
-	Search genAISearch `json:"search"`
+	Model  genAIModel   `json:"model"`
+	Search genAISearch  `json:"search"`
+	Engine *genAIEngine `json:"engine,omitempty"`
 }
 
 type genAIModel struct {
@@ -28,6 +32,7 @@ type genAIDecoder struct {
 	KeyValueHeads  int64             `json:"num_key_value_heads"`
 	Inputs         map[string]string `json:"inputs"`
 	Outputs        map[string]string `json:"outputs"`
+	StateGroups    []genAIStates     `json:"state_groups,omitempty"`
 }
 
 type genAISession struct {
@@ -52,7 +57,11 @@ type genAISearch struct {
 func (d *decoder) genAIConfig(h *hub, f *GenAIFolder, o GenAIOptions) genAIConfig {
 	heads, width := int64(1), int64(1) // without keys and values, of no consequence
 	if len(d.Caches) > 0 {
-		heads, width = d.Caches[0].Past.Dims[1].Value, d.Caches[0].Past.Dims[3].Value
+		axis := 1
+		if d.paged != nil {
+			axis = 2
+		}
+		heads, width = d.Caches[0].Past.Dims[axis].Value, d.Caches[0].Past.Dims[3].Value
 	}
 	inputs := map[string]string{genaiIDs: genaiIDs, "past_key_names": layerNames[0].past,
 		"past_value_names": layerNames[1].past}
@@ -63,7 +72,7 @@ func (d *decoder) genAIConfig(h *hub, f *GenAIFolder, o GenAIOptions) genAIConfi
 		outputs["present_conv_names"], outputs["present_recurrent_names"] = stateNames[0].present, stateNames[1].present
 	}
 	for _, v := range d.g.Inputs {
-		if v.Name == genaiMask || v.Name == genaiPositions {
+		if v.Name == genaiMask || v.Name == genaiPositions || slices.Contains(engineNames, v.Name) {
 			inputs[v.Name] = v.Name
 		}
 	}
@@ -81,9 +90,12 @@ func (d *decoder) genAIConfig(h *hub, f *GenAIFolder, o GenAIOptions) genAIConfi
 			},
 		},
 		Search: genAISearch{DoSample: h.DoSample, MaxLength: f.ContextLength, NumBeams: 1,
-			PastPresentShareBuffer: d.buffers, ChunkSize: d.tokensPerRun(),
+			PastPresentShareBuffer: d.buffers || d.paged != nil, ChunkSize: d.tokensPerRun(),
 			RepetitionPenalty: or(h.RepetitionPenalty, 1), Temperature: or(h.Temperature, 1),
 			TopK: or(h.TopK, 50), TopP: or(h.TopP, 1)},
+	}
+	if d.paged != nil {
+		c.Engine, c.Model.Decoder.StateGroups = d.engineConfig(*o.Engine), d.stateGroups()
 	}
 	session := &c.Model.Decoder.SessionOptions
 	if o.Library != "" {

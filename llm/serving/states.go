@@ -82,8 +82,13 @@ func describeKinds(order []string, kinds map[string][]generate.Cache) string {
 	return text
 }
 
-// tokensPerRun returns the fixed number of tokens that the model takes per run, 0 for any number.
-func (d *decoder) tokensPerRun() int64 { return max(0, d.IDs.Dims[1].Value) }
+// tokensPerRun returns the fixed number of tokens of a sequence that the model takes per run, 0 for any number.
+func (d *decoder) tokensPerRun() int64 {
+	if d.paged != nil {
+		return 0
+	}
+	return max(0, d.IDs.Dims[1].Value)
+}
 
 // newMask returns the mask that has columns only for the new tokens, as a model without keys may have, or nil.
 func (d *decoder) newMask() *generate.Port {

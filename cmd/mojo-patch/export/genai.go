@@ -16,6 +16,8 @@ import (
 type exportGenAIFlags struct {
 	out        string
 	kernelsLib string
+	isEngine   bool
+	engine     serving.EngineOptions
 	options    serving.GenAIOptions
 }
 
@@ -44,11 +46,17 @@ A batch may have prompts of any lengths if the model was patched with --cache st
 it is declared for one sequence, and onnxruntime rejects more. With --last-logits too, the logits are
 the logits of each prompt's last token.
 
+With --engine the folder is for og.Engine, which runs many sequences in one step: they join and leave
+between steps, and prompts are computed in chunks beside them. The model is one of apply --cache paged.
+If apply --target ort patched it once more, it has onnxruntime's PagedAttention, for CUDA.
+
 DIR is a Hugging Face checkpoint or a part of one: tokenizer.json (or .gz), tokenizer_config.json, and
 config.json and generation_config.json for end tokens, context and sampling.`,
 		Example: `  mojo-patch apply model.onnx -o patched.onnx --for genai
   mojo-patch export genai patched.onnx --tokenizer checkpoint -o folder
-  mojo-patch export genai patched.onnx --tokenizer checkpoint -o folder --provider cuda --context-length 4096`,
+  mojo-patch export genai patched.onnx --tokenizer checkpoint -o folder --provider cuda --context-length 4096
+  mojo-patch apply model.onnx -o paged.onnx --cache paged --last-logits
+  mojo-patch export genai paged.onnx --engine --tokenizer checkpoint -o folder --blocks 512`,
 		Args:              cli.ModelArgs(1, 1),
 		ValidArgsFunction: cli.CompleteModels(1),
 		RunE:              func(_ *cobra.Command, args []string) error { return f.export(a, args[0]) },
@@ -61,10 +69,15 @@ config.json and generation_config.json for end tokens, context and sampling.`,
 		"with --provider cuda: record a decode step as a CUDA graph")
 	fl.Int64Var(&f.options.ContextLength, "context-length", 0,
 		"most tokens of a sequence (default: from config.json or the buffers)")
+	fl.BoolVar(&f.isEngine, "engine", false, "write a model with a paged cache for og.Engine")
+	fl.Int64Var(&f.engine.MaxBatch, "max-batch-size", 32, "most sequences that run together")
+	fl.Int64Var(&f.engine.Blocks, "blocks", 0,
+		"blocks of each pool (default on CUDA: as many as 60% of the free memory holds)")
 	fl.StringVar(&f.kernelsLib, "kernels-lib", "",
 		"the kernel library or its folder (default: $MOJO_OPS_LIBRARY, beside the program, or where pip installed it)")
 	cli.CompleteFile(c, "kernels-lib", session.LibraryExtensions...)
 	cli.CompleteValues(c, "provider", exportProviders, false)
+	cli.Rules(c, "max-batch-size blocks requires engine")
 	a.JSONFlag(c, "export-genai")
 	return c
 }
@@ -82,6 +95,13 @@ func (f *exportGenAIFlags) export(a *cli.App, path string) error {
 		return errors.New("--cuda-graph requires --provider cuda")
 	case f.options.ContextLength < 0:
 		return fmt.Errorf("--context-length %d: must be 1 or more", f.options.ContextLength)
+	case f.engine.MaxBatch < 1 || f.engine.Blocks < 0:
+		return errors.New("--max-batch-size must be 1 or more, and --blocks 0 or more")
+	case f.isEngine && f.engine.Blocks == 0 && device != fused.CUDA:
+		return errors.New("--engine without --provider cuda requires --blocks N, the number of blocks of each pool")
+	}
+	if f.isEngine {
+		f.options.Engine = &f.engine
 	}
 	if err := cli.NewFolder(f.out); err != nil {
 		return err
@@ -103,11 +123,15 @@ func (f *exportGenAIFlags) export(a *cli.App, path string) error {
 	if err != nil {
 		return err
 	}
-	if made.FusedOps == 0 {
+	if made.FusedOps == 0 && !f.isEngine {
 		a.Say("no fused ops: %s is exported without change; to patch it first, use mojo-patch apply", path)
 	}
 	batch := "batches of prompts of any lengths"
-	if made.OneBecause != "" {
+	switch {
+	case f.isEngine:
+		batch = fmt.Sprintf("up to %s, which join and leave between steps", cli.Counted(int(f.engine.MaxBatch),
+			"sequence"))
+	case made.OneBecause != "":
 		batch = "one sequence: " + made.OneBecause
 	}
 	a.Say("cache     %s, %s of up to %d tokens", made.Cache, cli.Counted(made.Layers, "layer"), made.ContextLength)

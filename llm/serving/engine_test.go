@@ -1,0 +1,174 @@
+package serving
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/target"
+)
+
+// pagedDecoder patches a decoder of two layers for pools of blocks of 16 tokens, and once more for a target.
+func pagedDecoder(t *testing.T, r rewrite.Request, to *target.Target) *onnx.Model {
+	t.Helper()
+	m, err := onnx.Read(filepath.Join(models, "llama-kv-dynamo-fp32.onnx"))
+	must(t, err)
+	t.Cleanup(func() { m.Close() })
+	r.AssumeAvailable, r.Verify, r.PagedCache = true, rewrite.VerifyOff, 16
+	if to != nil {
+		r.KeepPattern = func(name string) bool { return name == fused.AttentionName }
+	}
+	_, err = rewrite.Apply(m, r)
+	must(t, err)
+	if to != nil {
+		_, err = rewrite.Apply(m, rewrite.Request{Target: to, Verify: rewrite.VerifyOff})
+		must(t, err)
+	}
+	return m
+}
+
+// engineInputs are a chunk of a prompt, a new token after 20 others, and a prompt, as genai's Engine feeds them.
+func engineInputs(t onnx.DataType) map[string]*reference.Tensor {
+	ints := func(t onnx.DataType, shape []int, list ...int64) *reference.Tensor {
+		return reference.NewInts(t, shape, list)
+	}
+	in := map[string]*reference.Tensor{
+		genaiIDs:       ints(onnx.Int64, []int{6}, 11, 5, 7, 31, 8, 9),
+		engineStarts:   ints(onnx.Int32, []int{4}, 0, 3, 4, 6),
+		enginePast:     ints(onnx.Int32, []int{3}, 4, 20, 0),
+		engineTable:    ints(onnx.Int32, []int{3, 2}, 3, -1, 2, 0, 1, -1),
+		engineMetadata: ints(onnx.Int32, []int{3}, 3, 21, 21),
+	}
+	for i := range 4 {
+		list := make([]float64, 4*16*2*16)
+		for k := range list {
+			list[k] = float64((k*7+i)%13-6) / 8
+		}
+		in[layerName(layerNames[i%2].past, i/2)] = reference.NewFloats(t, []int{4, 16, 2, 16}, list)
+	}
+	return in
+}
+
+// pagedNames turns genai's names of pools into those of the model.
+var pagedNames = strings.NewReplacer("past_key_values.0.key", "past_k0", "past_key_values.0.value", "past_v0",
+	"past_key_values.1.key", "past_k1", "past_key_values.1.value", "past_v1")
+
+// TestEngine: the exported model computes from the Engine's inputs what the paged one computes, and declares the types
+// that the Engine reads.
+func TestEngine(t *testing.T) {
+	ort, err := target.Lookup("ort")
+	must(t, err)
+	for _, c := range []struct {
+		name    string
+		request rewrite.Request
+		target  *target.Target
+		inputs  []string // besides the pools
+		logits  string
+		config  []string
+	}{
+		{"onnxruntime's op", rewrite.Request{DType: onnx.Float16, LastLogits: true}, ort,
+			[]string{"input_ids int64[num_tokens]", "cumulative_sequence_lengths int32[batch_size + 1]",
+				"past_sequence_lengths int32[batch_size]", "block_table int32[batch_size, max_num_blocks]",
+				"attention_metadata int32[3]"}, "float16[batch_size, 160]",
+			[]string{`"attention_metadata": "attention_metadata"`, `"gpu_utilization_factor": 0.6`}},
+		{"the kernel library's op", rewrite.Request{}, nil,
+			[]string{"input_ids int64[num_tokens]", "cumulative_sequence_lengths int32[batch_size + 1]",
+				"past_sequence_lengths int32[batch_size]", "block_table int32[batch_size, max_num_blocks]"},
+			"float32[num_tokens, 160]", []string{`"num_blocks": 8`, `"custom_ops_library": "library.so"`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := pagedDecoder(t, c.request, c.target)
+			library := filepath.Join(t.TempDir(), "library.so")
+			must(t, os.WriteFile(library, nil, 0o666))
+			o := GenAIOptions{Tokenizer: filepath.Join(models, "smollm2"), Provider: "cuda", ContextLength: 64,
+				Library: library, Engine: &EngineOptions{MaxBatch: 5}}
+			dt := onnx.Float16
+			if c.target == nil {
+				dt, o.Engine.Blocks = onnx.Float, 8
+			}
+			feeds := engineInputs(dt)
+			if c.target == nil {
+				delete(feeds, engineMetadata)
+			}
+			paged := map[string]*reference.Tensor{} // by the names of the paged model
+			for name, x := range feeds {
+				if name = pagedNames.Replace(name); name != engineMetadata {
+					paged[name] = x
+				}
+			}
+			before, names := evaluated(t, m, paged), onnx.Names(m.Graph.Outputs)
+			folder := t.TempDir()
+			f, err := WriteGenAI(folder, m, o)
+			must(t, err)
+			if f.Cache != cachePaged || f.Layers != 2 || f.Batch != batchAny || (f.FusedOps == 0) != (c.target != nil) {
+				t.Errorf("%+v", f)
+			}
+			made, err := onnx.Read(filepath.Join(folder, modelFile))
+			must(t, err)
+			defer made.Close()
+			var inputs []string
+			for _, v := range made.Graph.Inputs {
+				typ, _ := v.Type()
+				if text := v.Name + " " + typ.String(); !strings.HasPrefix(text, "past_key_values.") {
+					inputs = append(inputs, text)
+				} else if !strings.HasSuffix(text, " "+dt.String()+"[num_blocks, 16, 2, 16]") {
+					t.Error(text)
+				}
+			}
+			slices.Sort(inputs)
+			slices.Sort(c.inputs)
+			if !slices.Equal(inputs, c.inputs) {
+				t.Errorf("inputs %q, want %q", inputs, c.inputs)
+			}
+			if typ, _ := made.Graph.Value(genaiLogits).Type(); typ.String() != c.logits {
+				t.Errorf("logits %s, want %s", typ, c.logits)
+			}
+			after := evaluated(t, made, feeds)
+			for i, v := range made.Graph.Outputs {
+				if want := before[names[i]]; !slices.Equal(after[v.Name].F, want.F) {
+					t.Errorf("%s differs", v.Name)
+				}
+			}
+			for _, in := range roles.Find(made) {
+				if want := strings.Replace(in.Value.Name, "past_key_values", "present", 1); in.Role == roles.Pool &&
+					in.Present().Name != want {
+					t.Errorf("pool %s is written to %s", in.Value.Name, in.Present().Name)
+				}
+			}
+			b, err := os.ReadFile(filepath.Join(folder, "genai_config.json"))
+			must(t, err)
+			for _, text := range append(c.config, `"block_size": 16`, `"max_batch_size": 5`, `"kind": "paged_kv"`,
+				`"past_present_share_buffer": true`, `"head_size": 16`, `"num_key_value_heads": 2`,
+				`"block_table": "block_table"`) {
+				if !strings.Contains(string(b), text) {
+					t.Errorf("genai_config.json lacks %s:\n%s", text, b)
+				}
+			}
+			if feeds[engineMetadata] == nil {
+				return
+			}
+			feeds[engineMetadata].I[1] = 20
+			e, err := reference.New(made, reference.Options{})
+			must(t, err)
+			if _, err := e.Run(feeds); err == nil || !strings.Contains(err.Error(), "attention_metadata") {
+				t.Errorf("a wrong bound: %v", err)
+			}
+		})
+	}
+}
+
+func evaluated(t *testing.T, m *onnx.Model, in map[string]*reference.Tensor) map[string]*reference.Tensor {
+	t.Helper()
+	e, err := reference.New(m, reference.Options{})
+	must(t, err)
+	out, err := e.Run(in)
+	must(t, err)
+	return out
+}
