@@ -22,7 +22,8 @@ const exportTokens = 12
 const hybrid = "../llm/generate/testdata/hybrid-fp32"
 
 // TestGenAIGeneratesTheSame runs folders of export genai in onnxruntime-genai: decoders as exported, with in-place
-// caches, and with two branches. Their tokens must be those of generate, in a padded batch too.
+// caches, and with two branches. Their tokens must be those of generate, in a padded batch too, and in genai's Engine,
+// where sequences join and leave between steps.
 func TestGenAIGeneratesTheSame(t *testing.T) {
 	onnxruntime, kernels := testEnvironment(t)
 	python := pythonWithONNX(t)
@@ -46,6 +47,8 @@ func TestGenAIGeneratesTheSame(t *testing.T) {
 		{"llama-merged-ts-fp32", "any", []string{"--cache", "static=40", "--past-length=rows", "--last-logits"}},
 		{hybrid, "one", nil},
 		{hybrid, "one", []string{}},
+		{"llama-kv-dynamo-fp32", "engine", []string{"--cache", "paged=8"}},
+		{"llama-kv-dynamo-fp32", "engine", []string{"--cache", "paged=16", "--last-logits", "--dtype", "float16"}},
 	} {
 		model := filepath.Join("..", "..", "models", c.model+".onnx")
 		if c.apply != nil {
@@ -56,41 +59,16 @@ func TestGenAIGeneratesTheSame(t *testing.T) {
 		}
 		folder := filepath.Join(dir, fmt.Sprint("folder", i))
 		var exported export.GenAI
-		printed(t, &exported, "export", "genai", model, "--tokenizer", filepath.Join("..", "..", "models", "smollm2"),
-			"-o", folder, "--json")
-		if exported.Batch != c.batch {
+		args := []string{"export", "genai", model, "--tokenizer", filepath.Join("..", "..", "models", "smollm2"), "-o",
+			folder, "--json"}
+		if c.batch == "engine" {
+			args = append(args, "--engine", "--blocks", "32")
+		}
+		printed(t, &exported, args...)
+		if exported.Batch != c.batch && c.batch != "engine" {
 			t.Errorf("%s %v: batch %s, want %s: %s", c.model, c.apply, exported.Batch, c.batch, exported.OneBecause)
 		}
-		models, arguments = append(models, model), append(arguments, folder+"="+exported.Batch)
-	}
-	lines := strings.Fields(output(t, nil, python, arguments...))
-	for i, model := range models {
-		n := len(exportPrompts)
-		sameTokens(t, model, exportPrompts, lines[min(i*n, len(lines)):min((i+1)*n, len(lines))])
-	}
-}
-
-// TestEngineGeneratesTheSame runs folders of export genai --engine in genai's Engine on the CPU. Sequences join and
-// leave between steps, and their tokens must be those of generate.
-func TestEngineGeneratesTheSame(t *testing.T) {
-	onnxruntime, kernels := testEnvironment(t)
-	python := pythonWithONNX(t)
-	if onnxruntime == "" || kernels == "" || exec.Command(python, "-c", "import onnxruntime_genai").Run() != nil {
-		t.Skipf("onnxruntime, kernels or %s with onnxruntime_genai are missing", python)
-	}
-	dir := t.TempDir()
-	arguments := []string{filepath.Join("testdata", "export", "engine.py"), fmt.Sprint(exportTokens),
-		strings.Join(exportPrompts, "/")}
-	model := filepath.Join("..", "..", "models", "llama-kv-dynamo-fp32.onnx")
-	apply := [][]string{{"--cache", "paged=8"}, {"--cache", "paged=16", "--last-logits"},
-		{"--cache", "paged=8", "--last-logits", "--dtype", "float16"}}
-	var models []string
-	for i, flags := range apply {
-		patched, folder := filepath.Join(dir, fmt.Sprint(i, ".onnx")), filepath.Join(dir, fmt.Sprint("folder", i))
-		report(t, append([]string{"apply", model, "-o", patched, "--json", "--check-kernels", "off"}, flags...)...)
-		printed(t, &export.GenAI{}, "export", "genai", patched, "--engine", "--tokenizer",
-			filepath.Join("..", "..", "models", "smollm2"), "-o", folder, "--blocks", "32", "--json")
-		models, arguments = append(models, patched), append(arguments, folder)
+		models, arguments = append(models, model), append(arguments, folder+"="+c.batch)
 	}
 	lines := strings.Fields(output(t, nil, python, arguments...))
 	for i, model := range models {

@@ -11,7 +11,7 @@ import (
 
 // The Engine of onnxruntime-genai runs the tokens of many sequences together: prompts in chunks, and one token of each
 // other sequence. Its inputs are those of a model of apply --cache paged. It binds one tensor to past and present of a
-// pool, and allots all pools in one shape. Onnxruntime's PagedAttention takes one more input, attention_metadata on the
+// pool, and all pools have one shape. onnxruntime's PagedAttention takes one more input, attention_metadata on the
 // host. Without it, each node copies the lengths from the GPU and waits.
 
 // EngineOptions are the sizes of genai's Engine.
@@ -151,43 +151,34 @@ func (d *decoder) passMetadata() error {
 func (d *decoder) nameForEngine() error {
 	p := d.paged
 	symbol := func(name string) onnx.Dim { return onnx.Dim{Value: -1, Param: name} }
-	batch := symbol(sizeBatch)
-	rows := symbol(sizeTokens)
+	batch, rows := symbol(sizeBatch), symbol(sizeTokens)
 	if one := p.Past.Dims; len(one) == 1 && d.Logits.Dims[0] == one[0] && d.Logits.Dims[0] != d.IDs.Dims[0] {
 		rows = batch
 	}
-	set := func(p generate.Port, name string, given onnx.DataType, dims ...onnx.Dim) error {
-		d.cast(&p, given)
-		p.Dims = dims
-		d.declare(p)
-		return d.edit.Rename(d.g, p.Value, name)
+	type port struct {
+		generate.Port
+		name  string
+		given onnx.DataType
+		dims  []onnx.Dim
 	}
-	logits := []onnx.Dim{rows, {Value: d.vocabulary()}}
-	for _, x := range []struct {
-		port generate.Port
-		name string
-		is   onnx.DataType
-		dims []onnx.Dim
-	}{
+	ports := []port{
 		{d.IDs, genaiIDs, onnx.Int64, []onnx.Dim{symbol(sizeTokens)}},
 		{p.Cumulative, engineStarts, onnx.Int32, []onnx.Dim{symbol(sizeBatch + " + 1")}},
 		{p.Past, enginePast, onnx.Int32, []onnx.Dim{batch}},
 		{p.Table, engineTable, onnx.Int32, []onnx.Dim{batch, symbol("max_num_blocks")}},
-		{d.Logits, genaiLogits, d.Logits.DataType, logits},
-	} {
-		if err := set(x.port, x.name, x.is, x.dims...); err != nil {
-			return err
-		}
+		{d.Logits, genaiLogits, d.Logits.DataType, []onnx.Dim{rows, {Value: d.vocabulary()}}},
 	}
 	for i, c := range d.Caches {
 		form, dims := layerNames[i%2], append([]onnx.Dim{symbol("num_blocks")}, c.Past.Dims[1:]...)
-		for _, x := range []struct {
-			port generate.Port
-			form string
-		}{{c.Past, form.past}, {c.Present, form.present}} {
-			if err := set(x.port, layerName(x.form, i/2), c.Past.DataType, dims...); err != nil {
-				return err
-			}
+		ports = append(ports, port{c.Past, layerName(form.past, i/2), c.Past.DataType, dims},
+			port{c.Present, layerName(form.present, i/2), c.Past.DataType, dims})
+	}
+	for _, x := range ports {
+		d.cast(&x.Port, x.given)
+		x.Dims = x.dims
+		d.declare(x.Port)
+		if err := d.edit.Rename(d.g, x.Value, x.name); err != nil {
+			return err
 		}
 	}
 	return d.edit.Finish()
