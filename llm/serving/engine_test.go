@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -171,4 +173,22 @@ func evaluated(t *testing.T, m *onnx.Model, in map[string]*reference.Tensor) map
 	out, err := e.Run(in)
 	must(t, err)
 	return out
+}
+
+// TestEngineRefuses: models whose inputs or pools the Engine cannot fill.
+func TestEngineRefuses(t *testing.T) {
+	for reason, change := range map[string]func(*decoder){
+		"does not provide input kind": func(d *decoder) {
+			d.Others = []generate.Port{{Value: &onnx.Value{Name: "kind"}}}
+		},
+		"pools of one shape, but the model has past_k0": func(d *decoder) { d.Caches[3].Past.Dims[2].Value++ },
+		"reads a pool that is not an input":             func(d *decoder) { d.Caches = d.Caches[:3] },
+	} {
+		d, err := readPaged(pagedDecoder(t, rewrite.Request{}, nil))
+		must(t, err)
+		change(d)
+		if err := d.fitEngine(&GenAIFolder{}); !strings.Contains(fmt.Sprint(err), reason) {
+			t.Errorf("%v, want %s", err, reason)
+		}
+	}
 }

@@ -20,6 +20,9 @@ class GenAIOptions(TypedDict, total=False):
     provider: str  # "cpu" or "cuda"
     cuda_graph: bool
     context_length: int  # tokens of a sequence at most
+    engine: bool  # for genai's Engine
+    max_batch_size: int  # sequences that it runs together
+    blocks: int  # of each of its pools
     kernels_lib: Path
     allow_links: bool
     progress: Optional[bool]

@@ -810,7 +810,7 @@ class GenAIFolder:
     files: List[str]
     fused_ops: int
     layers: int
-    cache: str  # "shared": past and present are one buffer, or "appended"
+    cache: str  # "shared": past and present are one buffer, "appended", or "paged"
     context_length: int
     batch: str  # "any" or "one"
     eos_token_id: List[int]
