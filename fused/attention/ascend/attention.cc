@@ -12,20 +12,6 @@
 namespace mojo {
 namespace {
 
-struct AttentionKernel : Node<AttentionAttributes> {
-  OrtStatus* Init(const KernelInit& init);
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
-};
-
-OrtStatus* AttentionKernel::Init(const KernelInit& init) {
-  if (OrtStatus* s = InitNode(init)) return s;
-  if (OrtStatus* s = CheckAttention(init, attributes)) return s;
-  Cann& cann = TheCann();
-  return Find(init, cann.FlashAttentionScore, cann.InplaceOne, cann.Triu, cann.Tril, cann.EqScalar, cann.LogicalOr,
-              cann.All, cann.InplaceCopy, cann.InplaceMaskedFillScalar, cann.ReduceSum, cann.Muls, cann.Mul, cann.Add,
-              cann.Cast);
-}
-
 int64_t Int(size_t n) { return static_cast<int64_t>(n); }
 
 // Sizes are the sizes of the tensors in CANN's layout.
@@ -134,33 +120,44 @@ void FillEmpty(Run* run, const Sizes& n, bool mean, const View& hidden, const Vi
   run->Copy(grouped, filled);
 }
 
-OrtStatus* AttentionKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  AttentionTensors t;
-  t.on_device = true;
-  AttentionCall call(api, context, attributes);
-  if (OrtStatus* s = call.Read()) return s;
-  if (OrtStatus* s = ReadAttention(&call, &t)) return s;
-  if (OrtStatus* s = CheckAttentionTensors(api, t)) return s;
-  const Sizes n(t);
-  const int64_t past = Int(t.past), added = Int(t.added);
-  if (n.batch == 0 || n.heads == 0 || n.queries == 0 || n.width == 0) return nullptr;
-  const aclDataType type = input(0);
-  Run run(context, kAttention, memory);
-  const View q = Heads(t.q, type, t.q_steps, n.batch, n.heads, n.queries, n.width);
-  const View y = Heads(t.y, type, t.y_steps, n.batch, n.heads, n.queries, n.width);
-  const View k = Joined(&run, n, past, t.past_key, Heads(t.k, type, t.k_steps, n.batch, n.key_heads, added, n.width),
-                        t.present_key);
-  const View v = Joined(&run, n, past, t.past_value, Heads(t.v, type, t.v_steps, n.batch, n.key_heads, added, n.width),
-                        t.present_value);
-  const View hidden = Hidden(&run, n, attributes, t);
-  const View most = run.Memory(ACL_FLOAT, {n.batch, n.heads, n.queries, 8}), sum = run.Memory(ACL_FLOAT, most.dims);
-  char layout[] = "BNSD";
-  run.Do(TheCann().FlashAttentionScore, run.Tensor(q), run.Tensor(k), run.Tensor(v), nullptr, nullptr, nullptr,
-         hidden.data == nullptr ? nullptr : run.Tensor(hidden), nullptr, static_cast<double>(attributes.scale), 1.0,
-         INT32_MAX, INT32_MAX, n.heads, layout, 0, 0, run.Tensor(most), run.Tensor(sum), nullptr, run.Tensor(y));
-  if (t.key_valid != nullptr) FillEmpty(&run, n, attributes.empty_mean, hidden, v, y);
-  return run.Finish();
-}
+struct AttentionKernel : Node<AttentionAttributes> {
+  OrtStatus* Init(const KernelInit& init) {
+    if (OrtStatus* s = Node::Init(init)) return s;
+    if (OrtStatus* s = CheckAttention(init, attributes)) return s;
+    Cann& cann = TheCann();
+    return Find(init, cann.FlashAttentionScore, cann.InplaceOne, cann.Triu, cann.Tril, cann.EqScalar, cann.LogicalOr,
+                cann.All, cann.InplaceCopy, cann.InplaceMaskedFillScalar, cann.ReduceSum, cann.Muls, cann.Mul, cann.Add,
+                cann.Cast);
+  }
+
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
+    AttentionTensors t;
+    t.on_device = true;
+    AttentionCall call(api, context, attributes);
+    if (OrtStatus* s = call.Read()) return s;
+    if (OrtStatus* s = ReadAttention(&call, &t)) return s;
+    if (OrtStatus* s = CheckAttentionTensors(api, t)) return s;
+    const Sizes n(t);
+    const int64_t past = Int(t.past), added = Int(t.added);
+    if (n.batch == 0 || n.heads == 0 || n.queries == 0 || n.width == 0) return nullptr;
+    const aclDataType type = input(0);
+    Run run(context, kAttention, memory);
+    const View q = Heads(t.q, type, t.q_steps, n.batch, n.heads, n.queries, n.width);
+    const View y = Heads(t.y, type, t.y_steps, n.batch, n.heads, n.queries, n.width);
+    const View k = Joined(&run, n, past, t.past_key, Heads(t.k, type, t.k_steps, n.batch, n.key_heads, added, n.width),
+                          t.present_key);
+    const View v = Joined(&run, n, past, t.past_value,
+                          Heads(t.v, type, t.v_steps, n.batch, n.key_heads, added, n.width), t.present_value);
+    const View hidden = Hidden(&run, n, attributes, t);
+    const View most = run.Memory(ACL_FLOAT, {n.batch, n.heads, n.queries, 8}), sum = run.Memory(ACL_FLOAT, most.dims);
+    char layout[] = "BNSD";
+    run.Do(TheCann().FlashAttentionScore, run.Tensor(q), run.Tensor(k), run.Tensor(v), nullptr, nullptr, nullptr,
+           hidden.data == nullptr ? nullptr : run.Tensor(hidden), nullptr, static_cast<double>(attributes.scale), 1.0,
+           INT32_MAX, INT32_MAX, n.heads, layout, 0, 0, run.Tensor(most), run.Tensor(sum), nullptr, run.Tensor(y));
+    if (t.key_valid != nullptr) FillEmpty(&run, n, attributes.empty_mean, hidden, v, y);
+    return run.Finish();
+  }
+};
 
 }  // namespace
 

@@ -11,22 +11,6 @@
 namespace mojo {
 namespace {
 
-// PagedKernel is the state of one node.
-struct PagedKernel {
-  PagedAttentionAttributes attributes{};
-  ElementType type = kFloat32;
-  HostMemory memory;
-
-  OrtStatus* Init(const KernelInit& init);
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
-};
-
-OrtStatus* PagedKernel::Init(const KernelInit& init) {
-  type = ToElementType(init.types.inputs[kPagedAttentionQ]);
-  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  return memory.Find(init);
-}
-
 // Step is the numbers of a running node.
 struct Step {
   const Api& api;
@@ -122,87 +106,91 @@ void CopyRows(const Pool& pool, size_t begin, size_t end) {
   memcpy(pool.out + begin * pool.row, static_cast<const char*>(pool.in) + begin * pool.row, (end - begin) * pool.row);
 }
 
-OrtStatus* PagedKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  PagedAttentionCall call(api, context, attributes);
-  if (OrtStatus* s = call.Read()) return s;
-  const PagedAttentionSizes& z = call.sizes;
-  const Step step{api,
-                  z,
-                  call.Get<int32_t>(kPagedAttentionCumulativeSequenceLength),
-                  call.Get<int32_t>(kPagedAttentionPastSeqlens),
-                  call.Get<int32_t>(kPagedAttentionBlockTable),
-                  call.Get<int32_t>(kPagedAttentionSlotMapping)};
-  if (OrtStatus* s = step.CheckSequences()) return s;
-  size_t keys = 0;
-  for (size_t b = 0; b < z.B; ++b) keys += step.Length(b);
-  size_t *slots = nullptr, *sorted = nullptr, *rows = nullptr, *order = nullptr;
-  PagedSequence* sequences = nullptr;
-  const auto plan = [&](HostRoom* room) {
-    slots = room->Take<size_t>(z.S);
-    sorted = room->Take<size_t>(z.S);
-    rows = room->Take<size_t>(keys + kAttentionBlock);
-    order = room->Take<size_t>(z.B);
-    sequences = room->Take<PagedSequence>(z.B);
-  };
-  HostScratch scratch;
-  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
-  if (OrtStatus* s = step.Slots(slots, sorted)) return s;
+// PagedKernel is the state of one node.
+struct PagedKernel : ScratchNode<PagedAttentionAttributes> {
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
+    PagedAttentionCall call(api, context, attributes);
+    if (OrtStatus* s = call.Read()) return s;
+    const PagedAttentionSizes& z = call.sizes;
+    const Step step{api,
+                    z,
+                    call.Get<int32_t>(kPagedAttentionCumulativeSequenceLength),
+                    call.Get<int32_t>(kPagedAttentionPastSeqlens),
+                    call.Get<int32_t>(kPagedAttentionBlockTable),
+                    call.Get<int32_t>(kPagedAttentionSlotMapping)};
+    if (OrtStatus* s = step.CheckSequences()) return s;
+    size_t keys = 0;
+    for (size_t b = 0; b < z.B; ++b) keys += step.Length(b);
+    size_t *slots = nullptr, *sorted = nullptr, *rows = nullptr, *order = nullptr;
+    PagedSequence* sequences = nullptr;
+    const auto plan = [&](HostRoom* room) {
+      slots = room->Take<size_t>(z.S);
+      sorted = room->Take<size_t>(z.S);
+      rows = room->Take<size_t>(keys + kAttentionBlock);
+      order = room->Take<size_t>(z.B);
+      sequences = room->Take<PagedSequence>(z.B);
+    };
+    HostScratch scratch;
+    if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
+    if (OrtStatus* s = step.Slots(slots, sorted)) return s;
 
-  void* y = nullptr;
-  if (OrtStatus* s = call.Make(0, &y)) return s;
-  const size_t size = type == kFloat32 ? 4 : 2;
-  Pool pools[] = {{call.data[kPagedAttentionKeyCache], call.data[kPagedAttentionK], nullptr, z.Hk * z.D * size},
-                  {call.data[kPagedAttentionValueCache], call.data[kPagedAttentionV], nullptr, z.Hk * z.Dv * size}};
-  for (size_t i = 0; i < 2; ++i) {
-    if (OrtStatus* s = call.Make(1 + i, &pools[i].out)) return s;
-  }
-  for (const Pool& pool : pools) {
-    if (pool.row == 0) continue;
-    if (pool.out != pool.in && z.N * z.M > 0) {
-      if (OrtStatus* s = RunInTasks(api, context, CopyRows, pool, z.N * z.M, pool.row / size)) return s;
+    void* y = nullptr;
+    if (OrtStatus* s = call.Make(0, &y)) return s;
+    const ElementType type = Input(kPagedAttentionQ);
+    const size_t size = SizeOf(type);
+    Pool pools[] = {{call.data[kPagedAttentionKeyCache], call.data[kPagedAttentionK], nullptr, z.Hk * z.D * size},
+                    {call.data[kPagedAttentionValueCache], call.data[kPagedAttentionV], nullptr, z.Hk * z.Dv * size}};
+    for (size_t i = 0; i < 2; ++i) {
+      if (OrtStatus* s = call.Make(1 + i, &pools[i].out)) return s;
     }
-    pool.Write(slots, z.S);
-  }
+    for (const Pool& pool : pools) {
+      if (pool.row == 0) continue;
+      if (pool.out != pool.in && z.N * z.M > 0) {
+        if (OrtStatus* s = RunInTasks(api, context, CopyRows, pool, z.N * z.M, pool.row / size)) return s;
+      }
+      pool.Write(slots, z.S);
+    }
 
-  AttentionTensors t;
-  t.heads = z.H;
-  t.key_heads = z.Hk;
-  t.width = z.D;
-  t.value_width = z.Dv;
-  t.q = call.data[kPagedAttentionQ];
-  t.k = pools[0].out;
-  t.v = pools[1].out;
-  t.q_steps = {0, z.D, z.H * z.D};
-  t.k_steps = {0, z.D, z.Hk * z.D};
-  t.v_steps = {0, z.Dv, z.Hk * z.Dv};
-  t.y_steps = {0, z.Dv, z.H * z.Dv};
-  t.sink = call.Get<float>(kPagedAttentionSink);
-  t.y = y;
-  t.paged = sequences;
-  AttentionAttributes a;
-  a.scale = attributes.scale;
-  a.causal = attributes.causal;
-  a.window = attributes.window;
-  a.softcap = attributes.softcap;
-  a.cyclic = attributes.cyclic;
-  for (size_t b = 0; b < z.B; ++b) order[b] = b;
-  std::sort(order, order + z.B, [&](size_t i, size_t j) { return step.Added(i) < step.Added(j); });
-  for (size_t first = 0; first < z.B; first += t.batch) {
-    t.queries = step.Added(order[first]);
-    size_t* end = rows;
-    for (t.batch = 0; first + t.batch < z.B && step.Added(order[first + t.batch]) == t.queries; ++t.batch) {
-      const size_t b = order[first + t.batch];
-      sequences[t.batch] = {static_cast<size_t>(step.cum[b]), step.Length(b), end};
-      step.Rows(b, end);
-      end += step.Length(b);
+    AttentionTensors t;
+    t.heads = z.H;
+    t.key_heads = z.Hk;
+    t.width = z.D;
+    t.value_width = z.Dv;
+    t.q = call.data[kPagedAttentionQ];
+    t.k = pools[0].out;
+    t.v = pools[1].out;
+    t.q_steps = {0, z.D, z.H * z.D};
+    t.k_steps = {0, z.D, z.Hk * z.D};
+    t.v_steps = {0, z.Dv, z.Hk * z.Dv};
+    t.y_steps = {0, z.Dv, z.H * z.Dv};
+    t.sink = call.Get<float>(kPagedAttentionSink);
+    t.y = y;
+    t.paged = sequences;
+    AttentionAttributes a;
+    a.scale = attributes.scale;
+    a.causal = attributes.causal;
+    a.window = attributes.window;
+    a.softcap = attributes.softcap;
+    a.cyclic = attributes.cyclic;
+    for (size_t b = 0; b < z.B; ++b) order[b] = b;
+    std::sort(order, order + z.B, [&](size_t i, size_t j) { return step.Added(i) < step.Added(j); });
+    for (size_t first = 0; first < z.B; first += t.batch) {
+      t.queries = step.Added(order[first]);
+      size_t* end = rows;
+      for (t.batch = 0; first + t.batch < z.B && step.Added(order[first + t.batch]) == t.queries; ++t.batch) {
+        const size_t b = order[first + t.batch];
+        sequences[t.batch] = {static_cast<size_t>(step.cum[b]), step.Length(b), end};
+        step.Rows(b, end);
+        end += step.Length(b);
+      }
+      if (t.queries == 0) continue;
+      std::fill_n(end, kAttentionBlock, *rows);
+      AttentionTensors run = t;  // a run may fill in omitted tensors
+      if (OrtStatus* s = RunAttention(api, context, memory, a, {type, type}, &run)) return s;
     }
-    if (t.queries == 0) continue;
-    std::fill_n(end, kAttentionBlock, *rows);
-    AttentionTensors run = t;  // a run may fill in omitted tensors
-    if (OrtStatus* s = RunAttention(api, context, memory, a, {type, type}, &run)) return s;
+    return nullptr;
   }
-  return nullptr;
-}
+};
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Attention on CUDA.
+// Attention, LatentAttention and PagedAttention on CUDA.
 #include "attention/common/attention.h"
 #include "cuda/backends.h"
 
@@ -22,9 +22,57 @@ struct AttentionKernel
   }
 };
 
+// LatentKernel is the state of one node.
+struct LatentKernel : CUDAKernel<LatentKernel, LatentAttentionCall, MojoLatentAttentionArgs, MojoCudaLatentAttention,
+                                 MojoLatentAttentionScratch> {
+  // past_length is on the device: the kernels clamp it to the room in the cache; the CPU backend refuses larger values.
+  OrtStatus* Fill(LatentAttentionCall* call, MojoLatentAttentionArgs* args) const {
+    args->on_device = true;
+    args->scale = attributes.attention.scale;
+    args->causal = attributes.attention.causal;
+    args->empty_mean = attributes.attention.empty_mean;
+    args->w_out_in = attributes.w_out_in;
+    args->type = Input(kLatentAttentionQ);
+    return ReadLatentAttention(call, args);
+  }
+};
+
+// PagedKernel is the state of one node.
+struct PagedKernel : CUDAKernel<PagedKernel, PagedAttentionCall, MojoPagedAttentionArgs, MojoCudaPagedAttention,
+                                MojoPagedAttentionScratch> {
+  // The integers are on the device: the kernels clamp them. The CPU backend refuses those that are out of range.
+  OrtStatus* Fill(PagedAttentionCall* call, MojoPagedAttentionArgs* args) const {
+    args->q = call->data[kPagedAttentionQ];
+    args->k = call->data[kPagedAttentionK];
+    args->v = call->data[kPagedAttentionV];
+    args->key_cache = call->data[kPagedAttentionKeyCache];
+    args->value_cache = call->data[kPagedAttentionValueCache];
+    args->cumulative = call->Get<int32_t>(kPagedAttentionCumulativeSequenceLength);
+    args->past = call->Get<int32_t>(kPagedAttentionPastSeqlens);
+    args->table = call->Get<int32_t>(kPagedAttentionBlockTable);
+    args->slots = call->Get<int32_t>(kPagedAttentionSlotMapping);
+    args->sink = call->Get<float>(kPagedAttentionSink);
+    args->tokens = call->sizes.S;
+    args->sequences = call->sizes.B;
+    args->heads = call->sizes.H;
+    args->key_heads = call->sizes.Hk;
+    args->width = call->sizes.D;
+    args->value_width = call->sizes.Dv;
+    args->blocks = call->sizes.N;
+    args->block = call->sizes.M;
+    args->columns = call->sizes.C;
+    args->type = Input(kPagedAttentionQ);
+    if (OrtStatus* s = call->Make(0, &args->y)) return s;
+    if (OrtStatus* s = call->Make(1, &args->key_cache_out)) return s;
+    return call->Make(2, &args->value_cache_out);
+  }
+};
+
 }  // namespace
 
 // Present may alias past if both are bound to one buffer; this does not ask onnxruntime for that, as on the CPU.
 const Backend kCUDAAttention = MakeBackend<AttentionKernel>(kCUDAProvider);
+const Backend kCUDALatentAttention = MakeBackend<LatentKernel>(kCUDAProvider);
+const Backend kCUDAPagedAttention = MakeBackend<PagedKernel>(kCUDAProvider);
 
 }  // namespace mojo

@@ -11,34 +11,6 @@ namespace {
 // Tensors up to so many bytes go whole to every rank: one message instead of two.
 constexpr size_t kWhole = size_t{64} << 10;
 
-struct SumArgs {
-  const char* const* rows;
-  size_t ranks;
-  ElementType type;
-  char* y;
-};
-
-void Sum(const SumArgs& args, size_t begin, size_t end) {
-  constexpr size_t kMost = 256;
-  const size_t size = SizeOf(args.type);
-  float sum[kMost], wide[kMost];
-  const float* const row = sum;
-  const float one = 1;
-  for (size_t i = begin; i < end; i += kMost) {
-    const size_t n = std::min(kMost, end - i);
-    TheKernels()->to_float32(args.type, args.rows[0] + i * size, sum, n);
-    for (size_t r = 1; r < args.ranks; ++r) {
-      TheKernels()->to_float32(args.type, args.rows[r] + i * size, wide, n);
-      for (size_t k = 0; k < n; ++k) sum[k] += wide[k];
-    }
-    if (args.type == kFloat32) {
-      memcpy(args.y + i * size, sum, n * size);
-    } else {
-      TheKernels()->weighted_sum(args.type)({&row, &one, 1, n, args.y + i * size});
-    }
-  }
-}
-
 // Whole is AllReduce by one exchange of whole tensors.
 OrtStatus* Whole(const Api& api, OrtKernelContext* context, const Member& member, ElementType type, const void* x,
                  void* y, size_t count) {
@@ -91,7 +63,27 @@ OrtStatus* InPieces(const Api& api, OrtKernelContext* context, const Member& mem
 OrtStatus* SumOfRanks(const Api& api, OrtKernelContext* context, ElementType type, const char* const* rows,
                       size_t ranks, void* y, size_t count) {
   if (count == 0) return nullptr;
-  return RunInTasks(api, context, Sum, SumArgs{rows, ranks, type, static_cast<char*>(y)}, count, ranks);
+  const auto sum_some = [&](size_t begin, size_t end) {
+    constexpr size_t kMost = 256;
+    float sum[kMost], wide[kMost];
+    const float* const row = sum;
+    const float one = 1;
+    for (size_t i = begin; i < end; i += kMost) {
+      const size_t n = std::min(kMost, end - i);
+      char* const to = static_cast<char*>(y) + i * SizeOf(type);
+      TheKernels()->to_float32(type, At(rows[0], i, type), sum, n);
+      for (size_t r = 1; r < ranks; ++r) {
+        TheKernels()->to_float32(type, At(rows[r], i, type), wide, n);
+        for (size_t k = 0; k < n; ++k) sum[k] += wide[k];
+      }
+      if (type == kFloat32) {
+        memcpy(to, sum, n * sizeof(float));
+      } else {
+        TheKernels()->weighted_sum(type)({&row, &one, 1, n, to});
+      }
+    }
+  };
+  return RunInTasks(api, context, sum_some, count, ranks);
 }
 
 OrtStatus* AllReduce(const Api& api, OrtKernelContext* context, const Member& member, ElementType type, const void* x,

@@ -15,6 +15,4 @@ OrtStatus* SumOfRanks(const Api& api, OrtKernelContext* context, ElementType typ
 OrtStatus* AllReduce(const Api& api, OrtKernelContext* context, const Member& member, ElementType type, const void* x,
                      void* y, size_t count);
 
-inline size_t SizeOf(ElementType type) { return type == kFloat32 ? 4 : 2; }
-
 }  // namespace mojo

@@ -7,11 +7,6 @@
 namespace mojo {
 namespace {
 
-struct GateKernel : Node<GLUAttributes> {
-  OrtStatus* Init(const KernelInit& init);
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
-};
-
 // Activate writes the activation of gate to y.
 void Activate(Run* run, const GLUAttributes& attributes, const View& gate, const View& y) {
   const Cann& cann = TheCann();
@@ -40,24 +35,26 @@ View Clamped(Run* run, const View& from, float least, float greatest) {
   return to;
 }
 
-OrtStatus* GateKernel::Init(const KernelInit& init) {
-  if (OrtStatus* s = InitNode(init)) return s;
-  return FindGate(init, attributes);
-}
+struct GateKernel : Node<GLUAttributes> {
+  OrtStatus* Init(const KernelInit& init) {
+    if (OrtStatus* s = Node::Init(init)) return s;
+    return FindGate(init, attributes);
+  }
 
-OrtStatus* GateKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  GLUCall call(api, context, attributes);
-  void* y_data;
-  if (OrtStatus* s = call.Read()) return s;
-  if (OrtStatus* s = call.Make(0, &y_data)) return s;
-  const Dims dims{static_cast<int64_t>(call.sizes.A)};
-  if (dims.at[0] == 0) return nullptr;
-  const aclDataType type = input(0);
-  Run run(context, kGLU, memory);
-  Gate(&run, attributes, View(call.data[kGLUGate], type, dims), View(call.data[kGLUUp], type, dims),
-       View(y_data, type, dims));
-  return run.Finish();
-}
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
+    GLUCall call(api, context, attributes);
+    void* y_data;
+    if (OrtStatus* s = call.Read()) return s;
+    if (OrtStatus* s = call.Make(0, &y_data)) return s;
+    const Dims dims{static_cast<int64_t>(call.sizes.A)};
+    if (dims.at[0] == 0) return nullptr;
+    const aclDataType type = input(0);
+    Run run(context, kGLU, memory);
+    Gate(&run, attributes, View(call.data[kGLUGate], type, dims), View(call.data[kGLUUp], type, dims),
+         View(y_data, type, dims));
+    return run.Finish();
+  }
+};
 
 }  // namespace
 

@@ -1,40 +1,34 @@
 // GLU on the CPU.
-
-#include "common/attributes.h"
 #include "cpu/backends.h"
 
 namespace mojo {
 namespace {
 
 // GateKernel is the state of one node.
-struct GateKernel {
-  GLUAttributes attributes{};
+struct GateKernel : NodeState<GLUAttributes> {
   GateFn run = nullptr;
 
-  OrtStatus* Init(const KernelInit& init);
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
+  OrtStatus* Init(const KernelInit& init) {
+    if (OrtStatus* s = NodeState::Init(init)) return s;
+    run = TheKernels()->gate(Input(0), attributes.activation);
+    return nullptr;
+  }
+
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
+    GateArgs args{};
+    GLUCall call(api, context, attributes);
+    if (OrtStatus* s = call.Read()) return s;
+    if (OrtStatus* s = call.Make(0, &args.y)) return s;
+    args.gate = call.data[kGLUGate];
+    args.up = call.data[kGLUUp];
+    const size_t count = call.sizes.A;
+    if (count == 0) return nullptr;
+    args.alpha = attributes.alpha;
+    args.limit = attributes.limit;
+    args.up_offset = attributes.up_offset;
+    return RunInTasks(api, context, run, args, count, 1);
+  }
 };
-
-OrtStatus* GateKernel::Init(const KernelInit& init) {
-  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  run = TheKernels()->gate(ToElementType(init.types.inputs[0]), attributes.activation);
-  return nullptr;
-}
-
-OrtStatus* GateKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  GateArgs args{};
-  GLUCall call(api, context, attributes);
-  if (OrtStatus* s = call.Read()) return s;
-  if (OrtStatus* s = call.Make(0, &args.y)) return s;
-  args.gate = call.data[kGLUGate];
-  args.up = call.data[kGLUUp];
-  const size_t count = call.sizes.A;
-  if (count == 0) return nullptr;
-  args.alpha = attributes.alpha;
-  args.limit = attributes.limit;
-  args.up_offset = attributes.up_offset;
-  return RunInTasks(api, context, run, args, count, 1);
-}
 
 }  // namespace
 

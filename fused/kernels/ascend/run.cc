@@ -88,9 +88,13 @@ T* Run::Made(T* object, const char* what) {
   return object;
 }
 
-aclTensor* Run::NewTensor(const View& view) {
+bool Run::HasRoom() {
   if (ok() && object_count_ == kMost) status = OutOfMemory(api_);
-  if (!ok()) return nullptr;
+  return ok();
+}
+
+aclTensor* Run::NewTensor(const View& view) {
+  if (!HasRoom()) return nullptr;
   return Made(
       TheCann().aclCreateTensor(view.dims.at, view.dims.rank, view.type, view.strides.at, view.offset, ACL_FORMAT_ND,
                                 view.storage.at, view.storage.rank, const_cast<void*>(view.data)),
@@ -117,26 +121,15 @@ aclTensorList* Run::OutList(const View& view) {
 
 const aclTensorList* Run::List(const View& view) { return OutList(view); }
 
-const aclScalar* Run::Number(float value) {
-  if (ok() && object_count_ == kMost) status = OutOfMemory(api_);
-  if (!ok()) return nullptr;
-  const aclScalar* number = Made(TheCann().aclCreateScalar(&value, ACL_FLOAT), "aclCreateScalar");
-  if (number != nullptr) Keep(number, kNumber);
-  return number;
-}
-
-const aclScalar* Run::False() {
-  if (ok() && object_count_ == kMost) status = OutOfMemory(api_);
-  if (!ok()) return nullptr;
-  bool value = false;
-  const aclScalar* number = Made(TheCann().aclCreateScalar(&value, ACL_BOOL), "aclCreateScalar");
-  if (number != nullptr) Keep(number, kNumber);
-  return number;
+const aclScalar* Run::Scalar(void* value, aclDataType type) {
+  if (!HasRoom()) return nullptr;
+  const aclScalar* scalar = Made(TheCann().aclCreateScalar(value, type), "aclCreateScalar");
+  if (scalar != nullptr) Keep(scalar, kNumber);
+  return scalar;
 }
 
 const aclIntArray* Run::Ints(int64_t value) {
-  if (ok() && object_count_ == kMost) status = OutOfMemory(api_);
-  if (!ok()) return nullptr;
+  if (!HasRoom()) return nullptr;
   const aclIntArray* ints = Made(TheCann().aclCreateIntArray(&value, 1), "aclCreateIntArray");
   if (ints != nullptr) Keep(ints, kInts);
   return ints;

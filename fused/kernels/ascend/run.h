@@ -74,8 +74,11 @@ class Run {
   aclTensor* Tensor(const View& view);
   const aclTensorList* List(const View& view);
   aclTensorList* OutList(const View& view);
-  const aclScalar* Number(float value);
-  const aclScalar* False();
+  const aclScalar* Number(float value) { return Scalar(&value, ACL_FLOAT); }
+  const aclScalar* False() {
+    bool value = false;
+    return Scalar(&value, ACL_BOOL);
+  }
   const aclIntArray* Ints(int64_t value);
 
   // Do calls an operator.
@@ -101,7 +104,9 @@ class Run {
   void Failed(const char* name, const char* phase, aclnnStatus code);
   template <class T>
   T* Made(T* object, const char* what);
+  bool HasRoom();
   aclTensor* NewTensor(const View& view);
+  const aclScalar* Scalar(void* value, aclDataType type);
 
   // No op takes more than these in one run.
   static constexpr size_t kMost = 96;

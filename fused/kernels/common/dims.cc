@@ -56,8 +56,7 @@ struct CallBase::Words {
 OrtStatus* CallBase::Read(size_t* sizes) {
   uint64_t given = 0, open = 0;
   for (size_t i = 0; i < def_.input_count; ++i) {
-    const auto read = i < def_.required_inputs ? ReadInput : ReadOptionalInput;
-    if (OrtStatus* s = read(api_, context_, def_, i, &data[i], &shapes[i])) return s;
+    if (OrtStatus* s = ReadInput(api_, context_, def_, i, &data[i], &shapes[i])) return s;
     if (data[i] != nullptr) given |= uint64_t{1} << i;
   }
   for (size_t i = 0; i < def_.symbol_count; ++i) {

@@ -3,9 +3,26 @@
 
 #include <new>
 
-#include "common/op.h"
+#include "common/attributes.h"
 
 namespace mojo {
+
+// NodeState is the attributes and the types of a node. The state of every op inherits it; if the op has an Init too,
+// that calls this one first.
+template <class Attributes>
+struct NodeState {
+  Attributes attributes{};
+  const TypeCombo* types = nullptr;
+
+  OrtStatus* Init(const KernelInit& init) {
+    types = &init.types;
+    return ReadAttributes(init, &attributes);
+  }
+
+  // Input and Output are the types of an input and of an output.
+  ElementType Input(size_t index) const { return ToElementType(types->inputs[index]); }
+  ElementType Output(size_t index) const { return ToElementType(types->outputs[index]); }
+};
 
 // KernelOf<State> allocates, runs and deletes the states of an op's nodes. A State has
 //

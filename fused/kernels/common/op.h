@@ -37,6 +37,9 @@ constexpr ElementType ToElementType(ONNXTensorElementDataType type) {
   return type == kF16 ? kFloat16 : type == kBF16 ? kBFloat16 : kFloat32;
 }
 
+// SizeOf is the bytes of an element.
+constexpr size_t SizeOf(ElementType type) { return type == kFloat32 ? 4 : 2; }
+
 // TypeCombo is one allowed combination of element types. It has a type for an optional input, too; if a node omits that
 // input, the kernel may get any combination that fits the others.
 struct TypeCombo {
@@ -201,13 +204,10 @@ struct OpEntry {
 OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtValue* value, const void** data,
                       Shape* shape);
 
-// ReadInput is ReadTensor for input number index of a running kernel.
+// ReadInput is ReadTensor for input number index of a running kernel. If the node omits the input, data is null if the
+// op allows that; otherwise ReadInput returns an error.
 OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const void** data,
                      Shape* shape);
-
-// ReadOptionalInput is ReadInput for an input that the node may omit: data is null then.
-OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
-                             const void** data, Shape* shape);
 
 // MakeOutput allocates output number index. If the node omits the output, data is null if the op allows that; otherwise
 // MakeOutput returns an error.

@@ -24,19 +24,11 @@ OrtStatus* ReadTensor(const Api& api, const OpDef& def, size_t index, const OrtV
 OrtStatus* ReadInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const void** data,
                      Shape* shape) {
   const OrtValue* value = nullptr;
-  if (OrtStatus* status = api.ort->KernelContext_GetInput(context, index, &value)) return status;
-  if (value == nullptr) {
-    return Errorf(api, "mojo.%s: input %s is missing", def.name, def.input_names[index]);
-  }
-  return ReadTensor(api, def, index, value, data, shape);
-}
-
-OrtStatus* ReadOptionalInput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index,
-                             const void** data, Shape* shape) {
-  const OrtValue* value = nullptr;
   *data = nullptr;
   if (OrtStatus* status = api.ort->KernelContext_GetInput(context, index, &value)) return status;
-  return value == nullptr ? nullptr : ReadTensor(api, def, index, value, data, shape);
+  if (value != nullptr) return ReadTensor(api, def, index, value, data, shape);
+  if (index >= def.required_inputs) return nullptr;
+  return Errorf(api, "mojo.%s: input %s is missing", def.name, def.input_names[index]);
 }
 
 OrtStatus* MakeOutput(const Api& api, OrtKernelContext* context, const OpDef& def, size_t index, const Shape& shape,

@@ -34,6 +34,10 @@ const KernelTable* TheKernels() {
   return kernels;
 }
 
+OrtStatus* NoKernel(const KernelInit& init) {
+  return Errorf(init.api, "mojo.%s: no CPU kernel for this combination of types", init.def.name);
+}
+
 size_t TaskCount(size_t items, size_t width) {
   size_t count = items * width / kGrain;
   if (count > items) count = items;

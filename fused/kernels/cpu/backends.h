@@ -20,6 +20,14 @@ OrtStatus* RegisterLibrary(OrtSessionOptions* options, const OrtApiBase* base, c
 // MOJO_CPU_ISA allows. It is null if the variable's value is unknown.
 const KernelTable* TheKernels();
 
+// NoKernel is the error of a node whose types the table has no kernel for.
+OrtStatus* NoKernel(const KernelInit& init);
+
+// At is the address of an element of a tensor.
+inline const char* At(const void* data, size_t element, ElementType type) {
+  return static_cast<const char*>(data) + element * SizeOf(type);
+}
+
 // TaskCount is how many tasks to cut items of width elements into: each must be worth waking a thread for. It is at
 // least 1 and at most items (for items > 0).
 size_t TaskCount(size_t items, size_t width);
@@ -29,22 +37,26 @@ size_t TaskCount(size_t items, size_t width);
 // tasks to each thread.
 size_t ProductGroups(size_t units, size_t products);
 
-// RunInTasks calls run(args, begin, end) for ranges that together cover 0..items-1 once, on the
+// RunInTasks calls run(begin, end), or run(args, begin, end), for ranges that together cover 0..items-1 once, on the
 // session's threads. An item has width elements.
+template <class Range>
+OrtStatus* RunInTasks(const Api& api, OrtKernelContext* context, const Range& run, size_t items, size_t width) {
+  struct Work {
+    const Range& run;
+    size_t items, count;
+  } work{run, items, TaskCount(items, width)};
+  const auto task = [](void* state, size_t i) {
+    const auto& w = *static_cast<const Work*>(state);
+    w.run(w.items * i / w.count, w.items * (i + 1) / w.count);
+  };
+  return ParallelFor(api, context, task, work.count, &work);
+}
+
 template <class Args>
 OrtStatus* RunInTasks(const Api& api, OrtKernelContext* context,
                       void (*run)(const Args& args, size_t begin, size_t end), const Args& args, size_t items,
                       size_t width) {
-  struct Work {
-    void (*run)(const Args& args, size_t begin, size_t end);
-    const Args& args;
-    size_t items, count;
-  } work{run, args, items, TaskCount(items, width)};
-  const auto task = [](void* state, size_t i) {
-    const auto& w = *static_cast<const Work*>(state);
-    w.run(w.args, w.items * i / w.count, w.items * (i + 1) / w.count);
-  };
-  return ParallelFor(api, context, task, work.count, &work);
+  return RunInTasks(api, context, [&](size_t begin, size_t end) { run(args, begin, end); }, items, width);
 }
 
 }  // namespace mojo

@@ -1,7 +1,7 @@
 // Scratch memory of a kernel on the CPU; common/device_memory.h has the same for devices.
 #pragma once
 
-#include "common/op.h"
+#include "common/kernel.h"
 #include "common/room.h"
 
 namespace mojo {
@@ -9,7 +9,7 @@ namespace mojo {
 // HostRoom divides scratch memory of the CPU: each part begins a cache line.
 using HostRoom = Room<64>;
 
-// HostMemory names the session's memory on the CPU. The state of a node whose runs take scratch memory holds one.
+// HostMemory names the session's memory on the CPU.
 class HostMemory {
  public:
   HostMemory() {}
@@ -22,6 +22,17 @@ class HostMemory {
  private:
   friend class HostScratch;
   OrtMemoryInfo* info_ = nullptr;
+};
+
+// ScratchNode is the state of a node whose runs take scratch memory.
+template <class Attributes>
+struct ScratchNode : NodeState<Attributes> {
+  HostMemory memory;
+
+  OrtStatus* Init(const KernelInit& init) {
+    if (OrtStatus* s = NodeState<Attributes>::Init(init)) return s;
+    return memory.Find(init);
+  }
 };
 
 // HostScratch is memory of the session's allocator; its destructor returns it.

@@ -3,7 +3,6 @@
 
 #include <type_traits>
 
-#include "common/attributes.h"
 #include "common/device_memory.h"
 #include "common/kernel.h"
 #include "cuda/mojo_cuda.h"
@@ -39,27 +38,20 @@ inline void** ScratchOf(MojoQMoEArgs* args) { return &args->moe.scratch; }
 // inherits the attributes of the op, they are there already. Compute launches nothing if all outputs are empty.
 template <class Kernel, class Call, class Args, auto kLaunch, auto kScratch = nullptr,
           class Attributes = typename Call::Attributes>
-struct CUDAKernel {
+struct CUDAKernel : NodeState<Attributes> {
   static constexpr bool kHasScratch = !std::is_null_pointer_v<decltype(kScratch)>;
 
-  Attributes attributes{};
-  const TypeCombo* types = nullptr;
   DeviceMemory memory;
 
-  // Input and Output are the types of an input and of an output.
-  MojoType Input(size_t index) const { return ToElementType(types->inputs[index]); }
-  MojoType Output(size_t index) const { return ToElementType(types->outputs[index]); }
-
   OrtStatus* Init(const KernelInit& init) {
-    types = &init.types;
-    if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
+    if (OrtStatus* s = NodeState<Attributes>::Init(init)) return s;
     return kHasScratch ? memory.Find(init) : nullptr;
   }
 
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
-    Call call(api, context, attributes);
+    Call call(api, context, this->attributes);
     Args args{};
-    if constexpr (std::is_base_of_v<Attributes, Args>) static_cast<Attributes&>(args) = attributes;
+    if constexpr (std::is_base_of_v<Attributes, Args>) static_cast<Attributes&>(args) = this->attributes;
     cudaStream_t stream;
     if (OrtStatus* s = call.Read()) return s;
     if (OrtStatus* s = static_cast<const Kernel*>(this)->Fill(&call, &args)) return s;

@@ -179,7 +179,7 @@ typedef struct {
 
 cudaError_t MojoCudaCausalConv(const MojoCausalConvArgs* args, cudaStream_t stream);
 
-/* MojoRotaryArgs is one RotaryEmbedding. LayOutRotary of rotary/common/rotary_embedding.h makes the layout. y may be x
+/* MojoRotaryArgs is one RotaryEmbedding. ReadRotary of rotary/common/rotary_embedding.h makes the layout. y may be x
  * if interleaved equals output_interleaved; the other attributes are not read. */
 struct MojoRotaryArgs : mojo::RotaryLayout, mojo::RotaryEmbeddingAttributes {
   const void *x = nullptr, *cos = nullptr, *sin = nullptr;

@@ -1,46 +1,38 @@
 // AddLayerNorm on the CPU.
-#include "common/attributes.h"
 #include "cpu/backends.h"
 
 namespace mojo {
 namespace {
 
 // LayerKernel is the state of one node.
-struct LayerKernel {
-  AddLayerNormAttributes attributes{};
+struct LayerKernel : NodeState<AddLayerNormAttributes> {
   LayerFn run = nullptr;
 
-  OrtStatus* Init(const KernelInit& init);
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
-};
-
-OrtStatus* LayerKernel::Init(const KernelInit& init) {
-  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  run = TheKernels()->layer(ToElementType(init.types.inputs[0]), ToElementType(init.types.outputs[0]));
-  if (run == nullptr) {
-    return Errorf(init.api, "mojo.%s: no CPU kernel for this combination of types", init.def.name);
+  OrtStatus* Init(const KernelInit& init) {
+    if (OrtStatus* s = NodeState::Init(init)) return s;
+    run = TheKernels()->layer(Input(0), Output(0));
+    return run == nullptr ? NoKernel(init) : nullptr;
   }
-  return nullptr;
-}
 
-OrtStatus* LayerKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  AddLayerNormCall call(api, context, attributes);
-  void *y, *sum;
-  if (OrtStatus* s = call.Read()) return s;
-  if (OrtStatus* s = call.Make(0, &y)) return s;
-  if (OrtStatus* s = call.Make(1, &sum)) return s;
-  if (call.sizes.A == 0 || call.sizes.D == 0) return nullptr;
-  const LayerArgs args = {call.data[kAddLayerNormX],
-                          call.data[kAddLayerNormResidual],
-                          call.data[kAddLayerNormXBias],
-                          call.data[kAddLayerNormScale],
-                          call.data[kAddLayerNormBias],
-                          y,
-                          sum,
-                          call.sizes.D,
-                          attributes.epsilon};
-  return RunInTasks(api, context, run, args, call.sizes.A, call.sizes.D);
-}
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
+    AddLayerNormCall call(api, context, attributes);
+    void *y, *sum;
+    if (OrtStatus* s = call.Read()) return s;
+    if (OrtStatus* s = call.Make(0, &y)) return s;
+    if (OrtStatus* s = call.Make(1, &sum)) return s;
+    if (call.sizes.A == 0 || call.sizes.D == 0) return nullptr;
+    const LayerArgs args = {call.data[kAddLayerNormX],
+                            call.data[kAddLayerNormResidual],
+                            call.data[kAddLayerNormXBias],
+                            call.data[kAddLayerNormScale],
+                            call.data[kAddLayerNormBias],
+                            y,
+                            sum,
+                            call.sizes.D,
+                            attributes.epsilon};
+    return RunInTasks(api, context, run, args, call.sizes.A, call.sizes.D);
+  }
+};
 
 }  // namespace
 

@@ -3,7 +3,6 @@
 // the cache. As in MoE, many rows are in panels if the weights of an output lie side by side.
 #include <algorithm>
 
-#include "common/attributes.h"
 #include "cpu/backends.h"
 #include "cpu/isa.h"
 #include "cpu/scratch.h"
@@ -29,29 +28,11 @@ constexpr size_t kColumns = 512;
 constexpr size_t kColumnsOfMany = 128;
 constexpr size_t kPanelOutputs = 48;
 
-// HalfLinearKernel is the state of one node.
-struct HalfLinearKernel {
-  HalfLinearAttributes attributes;
-  ElementType x = kFloat32, weights = kFloat32;
-  bool streams = false;  // few rows of X read weights by rows as one stream
-  HostMemory memory;
-
-  OrtStatus* Init(const KernelInit& init);
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
-};
-
-OrtStatus* HalfLinearKernel::Init(const KernelInit& init) {
-  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  x = ToElementType(init.types.inputs[kHalfLinearX]);
-  weights = ToElementType(init.types.inputs[kHalfLinearW]);
-  streams = StreamsRows(*TheKernels());
-  return memory.Find(init);
-}
-
 // Go is the shared state of one run's tasks: each multiplies some rows of X with some outputs' weights.
 struct Go {
-  const HalfLinearKernel& kernel;
   const HalfLinearTensors& tensors;
+  ElementType type;  // of X
+  bool by_rows;      // weights
   ProductFn product = nullptr;
   PanelFn product_of_panels = nullptr;
   WeightedSumFn store = nullptr;
@@ -67,8 +48,7 @@ struct Go {
 // Widen writes the rows of X from begin to end - 1 as float32.
 void Widen(const Go& go, size_t begin, size_t end) {
   const size_t k = go.tensors.k;
-  TheKernels()->to_float32(go.kernel.x, static_cast<const char*>(go.tensors.x) + begin * k * 2, go.x + begin * k,
-                           (end - begin) * k);
+  TheKernels()->to_float32(go.type, At(go.tensors.x, begin * k, go.type), go.x + begin * k, (end - begin) * k);
 }
 
 // FillPanels makes the panels from begin to end - 1. Empty lanes hold the last row again.
@@ -110,10 +90,9 @@ void MultiplyPanels(const Go& go, const Outputs& outputs, size_t panel, size_t p
 // MultiplyRows computes the outputs for the rows from begin to end - 1.
 void MultiplyRows(const Go& go, const Outputs& outputs, size_t begin, size_t end) {
   const HalfLinearTensors& t = go.tensors;
-  const bool by_rows = go.kernel.attributes.layout == Layout::kOutIn;
   const float* x[kRows];
   for (size_t i = begin; i < end; ++i) x[i - begin] = go.x + i * t.k;
-  go.product({outputs.w, by_rows ? t.k : t.n, by_rows, x, end - begin, t.k, outputs.count,
+  go.product({outputs.w, go.by_rows ? t.k : t.n, go.by_rows, x, end - begin, t.k, outputs.count,
               go.products + begin * t.n + outputs.first, t.n});
 }
 
@@ -125,8 +104,7 @@ void Multiply(void* state, size_t task) {
   Outputs outputs{};
   outputs.first = units * group / go.groups * go.unit;
   outputs.count = std::min(units * (group + 1) / go.groups * go.unit, t.n) - outputs.first;
-  outputs.w =
-      static_cast<const char*>(t.w) + outputs.first * (go.kernel.attributes.layout == Layout::kOutIn ? t.k : 1) * 2;
+  outputs.w = static_cast<const char*>(t.w) + outputs.first * (go.by_rows ? t.k : 1) * 2;
   const size_t begin = task / go.groups * kRows, end = std::min(begin + kRows, t.rows);
   if (t.k == 0) {
     for (size_t i = begin; i < end; ++i) std::fill_n(go.products + i * t.n + outputs.first, outputs.count, 0.0f);
@@ -137,68 +115,79 @@ void Multiply(void* state, size_t task) {
     const size_t rest = begin + panels * go.lanes;
     if (rest < end) MultiplyRows(go, outputs, rest, end);
   }
-  if (go.kernel.x == kFloat32 && go.bias == nullptr) return;
+  if (go.type == kFloat32 && go.bias == nullptr) return;
   constexpr float kOnes[2] = {1, 1};
   for (size_t i = begin; i < end; ++i) {
     const size_t at = i * t.n + outputs.first;
     const float* const terms[2] = {go.products + at, go.bias == nullptr ? nullptr : go.bias + outputs.first};
-    char* const y = static_cast<char*>(t.y) + at * (go.kernel.x == kFloat32 ? 4 : 2);
+    char* const y = static_cast<char*>(t.y) + at * SizeOf(go.type);
     go.store({terms, kOnes, go.bias == nullptr ? size_t{1} : size_t{2}, outputs.count, y});
   }
 }
 
-OrtStatus* HalfLinearKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  const KernelTable& kernels = *TheKernels();
-  HalfLinearCall call(api, context, attributes);
-  if (OrtStatus* s = call.Read()) return s;
-  HalfLinearTensors t{call.data[kHalfLinearX],
-                      call.data[kHalfLinearW],
-                      call.data[kHalfLinearBias],
-                      nullptr,
-                      call.sizes.A,
-                      call.sizes.N,
-                      call.sizes.K};
-  if (OrtStatus* s = call.Make(0, &t.y)) return s;
-  if (t.rows == 0 || t.n == 0) return nullptr;
-  const bool narrow = x != kFloat32, by_rows = attributes.layout == Layout::kOutIn;
-  Go go{*this, t};
-  go.product = streams ? kernels.product_of_few(weights) : kernels.product(weights);
-  go.product_of_panels = kernels.panels(weights);
-  go.store = kernels.weighted_sum(x);
-  go.lanes = by_rows ? kernels.lanes : 0;
-  go.panels = t.k == 0 ? 0 : FullPanels(t.rows, go.lanes);
-  float* bias = nullptr;
-  const auto plan = [&](HostRoom* room) {
-    go.x_panels = room->Take<float>(go.panels * t.k * go.lanes);
-    if (!narrow) return;
-    go.x = room->Take<float>(t.rows * t.k);
-    go.products = room->Take<float>(t.rows * t.n);
-    if (t.bias != nullptr) bias = room->Take<float>(t.n);
-  };
-  HostScratch scratch;
-  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
-  go.bias = static_cast<const float*>(t.bias);
-  if (!narrow) {
-    go.x = static_cast<float*>(const_cast<void*>(t.x));
-    go.products = static_cast<float*>(t.y);
-  } else if (bias != nullptr) {
-    kernels.to_float32(x, t.bias, bias, t.n);
-    go.bias = bias;
+// HalfLinearKernel is the state of one node.
+struct HalfLinearKernel : ScratchNode<HalfLinearAttributes> {
+  bool streams = false;  // few rows of X read weights by rows as one stream
+
+  OrtStatus* Init(const KernelInit& init) {
+    streams = StreamsRows(*TheKernels());
+    return ScratchNode::Init(init);
   }
-  if (narrow && t.k > 0) {
-    if (OrtStatus* s = RunInTasks(api, context, Widen, go, t.rows, t.k)) return s;
+
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
+    const KernelTable& kernels = *TheKernels();
+    HalfLinearCall call(api, context, attributes);
+    if (OrtStatus* s = call.Read()) return s;
+    HalfLinearTensors t{call.data[kHalfLinearX],
+                        call.data[kHalfLinearW],
+                        call.data[kHalfLinearBias],
+                        nullptr,
+                        call.sizes.A,
+                        call.sizes.N,
+                        call.sizes.K};
+    if (OrtStatus* s = call.Make(0, &t.y)) return s;
+    if (t.rows == 0 || t.n == 0) return nullptr;
+    const ElementType x = Input(kHalfLinearX), weights = Input(kHalfLinearW);
+    const bool narrow = x != kFloat32, by_rows = attributes.layout == Layout::kOutIn;
+    Go go{t, x, by_rows};
+    go.product = streams ? kernels.product_of_few(weights) : kernels.product(weights);
+    go.product_of_panels = kernels.panels(weights);
+    go.store = kernels.weighted_sum(x);
+    go.lanes = by_rows ? kernels.lanes : 0;
+    go.panels = t.k == 0 ? 0 : FullPanels(t.rows, go.lanes);
+    float* bias = nullptr;
+    const auto plan = [&](HostRoom* room) {
+      go.x_panels = room->Take<float>(go.panels * t.k * go.lanes);
+      if (!narrow) return;
+      go.x = room->Take<float>(t.rows * t.k);
+      go.products = room->Take<float>(t.rows * t.n);
+      if (t.bias != nullptr) bias = room->Take<float>(t.n);
+    };
+    HostScratch scratch;
+    if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
+    go.bias = static_cast<const float*>(t.bias);
+    if (!narrow) {
+      go.x = static_cast<float*>(const_cast<void*>(t.x));
+      go.products = static_cast<float*>(t.y);
+    } else if (bias != nullptr) {
+      kernels.to_float32(x, t.bias, bias, t.n);
+      go.bias = bias;
+    }
+    if (narrow && t.k > 0) {
+      if (OrtStatus* s = RunInTasks(api, context, Widen, go, t.rows, t.k)) return s;
+    }
+    if (go.panels > 0) {
+      if (OrtStatus* s = RunInTasks(api, context, FillPanels, go, go.panels, t.k * go.lanes)) return s;
+    }
+    if (by_rows) {
+      go.unit = go.panels > 0 ? kPanelOutputs : 1;
+    } else {
+      go.unit = t.rows > kFewRows ? kColumnsOfMany : kColumns;
+    }
+    go.groups = ProductGroups((t.n + go.unit - 1) / go.unit, std::min(t.rows, kRows) * t.n * t.k);
+    return ParallelFor(api, context, Multiply, (t.rows + kRows - 1) / kRows * go.groups, &go);
   }
-  if (go.panels > 0) {
-    if (OrtStatus* s = RunInTasks(api, context, FillPanels, go, go.panels, t.k * go.lanes)) return s;
-  }
-  if (by_rows) {
-    go.unit = go.panels > 0 ? kPanelOutputs : 1;
-  } else {
-    go.unit = t.rows > kFewRows ? kColumnsOfMany : kColumns;
-  }
-  go.groups = ProductGroups((t.n + go.unit - 1) / go.unit, std::min(t.rows, kRows) * t.n * t.k);
-  return ParallelFor(api, context, Multiply, (t.rows + kRows - 1) / kRows * go.groups, &go);
-}
+};
 
 }  // namespace
 

@@ -4,8 +4,8 @@
 
 namespace mojo {
 
-OrtStatus* ReadLinearAttributes(const KernelInit& init, LinearAttentionAttributes* out) {
-  if (OrtStatus* s = ReadAttributes(init, out)) return s;
+OrtStatus* ReadAttributes(const KernelInit& init, LinearAttentionAttributes* out) {
+  if (OrtStatus* s = ReadAttributesInto(init, out, sizeof(*out))) return s;
   if (out->q_heads % out->v_heads == 0 || out->v_heads % out->q_heads == 0) return nullptr;
   return Errorf(init.api, "mojo.%s: q_heads is %lld and v_heads %lld; one must divide the other", init.def.name,
                 static_cast<long long>(out->q_heads), static_cast<long long>(out->v_heads));

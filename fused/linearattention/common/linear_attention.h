@@ -6,8 +6,8 @@
 
 namespace mojo {
 
-// ReadLinearAttributes is ReadAttributes, and checks a rule that the catalogue's equations cannot express.
-OrtStatus* ReadLinearAttributes(const KernelInit& init, LinearAttentionAttributes* out);
+// ReadAttributes for LinearAttention also checks a rule that the catalogue's equations cannot express.
+OrtStatus* ReadAttributes(const KernelInit& init, LinearAttentionAttributes* out);
 
 // ReadLinearAttention returns the tensors of a running node whose inputs call has read, and allocates the outputs.
 OrtStatus* ReadLinearAttention(LinearAttentionCall* call, LinearAttentionTensors* out);

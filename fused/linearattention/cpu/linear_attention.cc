@@ -1,6 +1,8 @@
-// LinearAttention on the CPU. The columns of a head's state are independent, so each task takes some columns of one
-// head through all tokens, with its part of the state in the nearest cache. One token, a decode step, reads past and
-// writes present; results do not depend on the division of columns.
+// LinearAttention and CausalConv on the CPU.
+//
+// The columns of a head's state are independent, so each task of LinearAttention takes some columns of one head through
+// all tokens, with its part of the state in the nearest cache. One token, a decode step, reads past and writes present;
+// results do not depend on the division of columns.
 #include "linearattention/common/linear_attention.h"
 
 #include <string.h>
@@ -13,27 +15,12 @@
 namespace mojo {
 namespace {
 
-// LinearAttentionKernel is the state of one node.
-struct LinearAttentionKernel {
-  LinearAttentionAttributes attributes{};
-  ElementType type = kFloat32;
-  HostMemory memory;
-
-  OrtStatus* Init(const KernelInit& init);
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
-};
-
-OrtStatus* LinearAttentionKernel::Init(const KernelInit& init) {
-  if (OrtStatus* s = ReadLinearAttributes(init, &attributes)) return s;
-  type = ToElementType(init.types.inputs[kLinearAttentionQ]);
-  return memory.Find(init);
-}
-
 constexpr float kNoDecay = 1;
 
 // Go is the shared state of one run's tasks.
 struct Go {
-  const LinearAttentionKernel& kernel;
+  const LinearAttentionAttributes& attributes;
+  ElementType type;
   const LinearAttentionTensors& t;
   const KernelTable& kernels;
   float *q = nullptr, *k = nullptr;  // widened and normalized; null: read as they are
@@ -43,22 +30,18 @@ struct Go {
   size_t blocks = 0;                 // of so many columns in a head
 };
 
-const char* At(const void* data, size_t index, ElementType type) {
-  return static_cast<const char*>(data) + index * (type == kFloat32 ? 4 : 2);
-}
-
 // Prepare makes the tokens from begin to end - 1 ready: their queries, keys and factors.
 void Prepare(const Go& go, size_t begin, size_t end) {
   const LinearAttentionTensors& t = go.t;
-  const ElementType type = go.kernel.type;
+  const ElementType type = go.type;
   const auto widen = [&](const void* from, size_t first, size_t count, float* to) {
     if (to == nullptr) return;
-    if (!go.kernel.attributes.l2_norm) {
+    if (!go.attributes.l2_norm) {
       go.kernels.to_float32(type, At(from, first * t.key, type), to + first * t.key, count * t.key);
       return;
     }
     for (size_t i = first; i < first + count; ++i) {
-      go.kernels.unit(type, At(from, i * t.key, type), to + i * t.key, t.key, go.kernel.attributes.epsilon);
+      go.kernels.unit(type, At(from, i * t.key, type), to + i * t.key, t.key, go.attributes.epsilon);
     }
   };
   widen(t.q, begin * t.q_heads, (end - begin) * t.q_heads, go.q);
@@ -72,7 +55,7 @@ void Prepare(const Go& go, size_t begin, size_t end) {
 // Scan takes the blocks of columns from begin to end - 1 through all tokens.
 void Scan(const Go& go, size_t begin, size_t end) {
   const LinearAttentionTensors& t = go.t;
-  const ElementType type = go.kernel.type;
+  const ElementType type = go.type;
   const LinearScanFn run = go.kernels.linear_scan(type);
   for (size_t i = begin; i < end; ++i) {
     const size_t block = i % go.blocks, head = i / go.blocks % t.heads, b = i / go.blocks / t.heads;
@@ -103,50 +86,86 @@ void Scan(const Go& go, size_t begin, size_t end) {
     args.tokens = t.tokens;
     args.depth = t.key;
     args.columns = t.value;
-    args.scale = go.kernel.attributes.scale;
+    args.scale = go.attributes.scale;
     const size_t first = block * go.columns;
     run(args, first, std::min(first + go.columns, t.value));
   }
 }
 
-OrtStatus* LinearAttentionKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  LinearAttentionTensors t;
-  LinearAttentionCall call(api, context, attributes);
-  if (OrtStatus* s = call.Read()) return s;
-  if (OrtStatus* s = ReadLinearAttention(&call, &t)) return s;
-  const size_t rows = t.batch * t.tokens, state = t.batch * t.heads * t.key * t.value;
-  if (rows == 0) {
-    if (t.present == nullptr || t.present == t.past || state == 0) return nullptr;
-    if (t.past == nullptr) {
-      std::fill_n(t.present, state, 0.0f);
-    } else {
-      memcpy(t.present, t.past, state * sizeof(float));
+// LinearAttentionKernel is the state of one node.
+struct LinearAttentionKernel : ScratchNode<LinearAttentionAttributes> {
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
+    LinearAttentionTensors t;
+    LinearAttentionCall call(api, context, attributes);
+    if (OrtStatus* s = call.Read()) return s;
+    if (OrtStatus* s = ReadLinearAttention(&call, &t)) return s;
+    const size_t rows = t.batch * t.tokens, state = t.batch * t.heads * t.key * t.value;
+    if (rows == 0) {
+      if (t.present == nullptr || t.present == t.past || state == 0) return nullptr;
+      if (t.past == nullptr) {
+        std::fill_n(t.present, state, 0.0f);
+      } else {
+        memcpy(t.present, t.past, state * sizeof(float));
+      }
+      return nullptr;
     }
+    Go go{attributes, Input(kLinearAttentionQ), t, *TheKernels()};
+    const bool widened = go.type != kFloat32 || attributes.l2_norm;
+    const auto plan = [&](HostRoom* room) {
+      if (widened) {
+        go.q = room->Take<float>(rows * t.q_heads * t.key);
+        go.k = room->Take<float>(rows * t.k_heads * t.key);
+      }
+      if (t.decay != nullptr) go.factors = room->Take<float>(rows * t.heads * t.channels);
+      if (t.tokens > 1 || t.past == nullptr || t.present == nullptr) go.states = room->Take<float>(state);
+    };
+    HostScratch scratch;
+    if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
+    if (widened || t.decay != nullptr) {
+      const size_t width = (t.q_heads + t.k_heads) * t.key + t.heads * t.channels;
+      if (OrtStatus* s = RunInTasks(api, context, Prepare, go, rows, width)) return s;
+    }
+    go.columns = std::min(t.tokens == 1 ? t.value : go.kernels.linear_columns, t.value);
+    go.blocks = go.columns == 0 ? 0 : (t.value + go.columns - 1) / go.columns;
+    return RunInTasks(api, context, Scan, go, t.batch * t.heads * go.blocks, t.tokens * (t.key + 1) * go.columns);
+  }
+};
+
+// CausalConvKernel is the state of one node.
+struct CausalConvKernel : NodeState<CausalConvAttributes> {
+  ConvFn run = nullptr;
+
+  OrtStatus* Init(const KernelInit& init) {
+    if (OrtStatus* s = NodeState::Init(init)) return s;
+    run = TheKernels()->conv(Input(kCausalConvX));
     return nullptr;
   }
-  Go go{*this, t, *TheKernels()};
-  const bool widened = type != kFloat32 || attributes.l2_norm;
-  const auto plan = [&](HostRoom* room) {
-    if (widened) {
-      go.q = room->Take<float>(rows * t.q_heads * t.key);
-      go.k = room->Take<float>(rows * t.k_heads * t.key);
-    }
-    if (t.decay != nullptr) go.factors = room->Take<float>(rows * t.heads * t.channels);
-    if (t.tokens > 1 || t.past == nullptr || t.present == nullptr) go.states = room->Take<float>(state);
-  };
-  HostScratch scratch;
-  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
-  if (widened || t.decay != nullptr) {
-    const size_t width = (t.q_heads + t.k_heads) * t.key + t.heads * t.channels;
-    if (OrtStatus* s = RunInTasks(api, context, Prepare, go, rows, width)) return s;
+
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
+    CausalConvCall call(api, context, attributes);
+    void *y, *present;
+    if (OrtStatus* s = call.Read()) return s;
+    if (OrtStatus* s = call.Make(0, &y)) return s;
+    if (OrtStatus* s = call.Make(1, &present)) return s;
+    const CausalConvSizes& n = call.sizes;
+    const ConvArgs args = {call.data[kCausalConvX],
+                           call.data[kCausalConvWeight],
+                           call.data[kCausalConvBias],
+                           call.data[kCausalConvPast],
+                           y,
+                           present,
+                           n.C,
+                           n.N,
+                           n.W,
+                           n.L,
+                           attributes.silu};
+    return RunInTasks(api, context, run, args, n.B * n.C, n.N * n.W);
   }
-  go.columns = std::min(t.tokens == 1 ? t.value : go.kernels.linear_columns, t.value);
-  go.blocks = go.columns == 0 ? 0 : (t.value + go.columns - 1) / go.columns;
-  return RunInTasks(api, context, Scan, go, t.batch * t.heads * go.blocks, t.tokens * (t.key + 1) * go.columns);
-}
+};
 
 }  // namespace
 
 const Backend kCPULinearAttention = MakeBackend<LinearAttentionKernel>(nullptr, MayInPlace<kLinearAttentionPast, 1>);
+const Backend kCPUCausalConv = MakeBackend<CausalConvKernel>(nullptr, MayInPlace<kCausalConvPast, 1>);
 
 }  // namespace mojo

@@ -9,17 +9,11 @@
 namespace mojo {
 namespace {
 
-struct MoEKernel : Node<MoEAttributes> {
-  OrtStatus* Init(const KernelInit& init);
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
-};
-
 // MoERun is a running node. Row numbers, ids and counts have 32 bits if CANN's routing does.
 struct MoERun {
   const MoEAttributes& a;
   const MoEShape& shape;
   aclDataType type;
-  const void* const* data;
   Run* run;
 
   int64_t tokens() const { return static_cast<int64_t>(shape.tokens); }
@@ -95,41 +89,43 @@ void MoERun::Combine(const View& expanded, const View& row_ids, const View& weig
   if (wide != type) run->CastTo(out, sum);
 }
 
-OrtStatus* MoEKernel::Init(const KernelInit& init) {
-  if (OrtStatus* s = InitNode(init)) return s;
-  if (OrtStatus* s = CheckMoETypes(init)) return s;
-  Cann& c = TheCann();
-  if (OrtStatus* s = Find(init, c.MoeInitRoutingV2, c.GroupedMatmulV4, c.MoeFinalizeRoutingV2, c.Cast)) return s;
-  return IsSwiGlu(attributes) ? Find(init, c.SwiGlu) : FindGate(init, attributes.gate);
-}
+struct MoEKernel : Node<MoEAttributes> {
+  OrtStatus* Init(const KernelInit& init) {
+    if (OrtStatus* s = Node::Init(init)) return s;
+    if (OrtStatus* s = CheckMoETypes(init)) return s;
+    Cann& c = TheCann();
+    if (OrtStatus* s = Find(init, c.MoeInitRoutingV2, c.GroupedMatmulV4, c.MoeFinalizeRoutingV2, c.Cast)) return s;
+    return IsSwiGlu(attributes) ? Find(init, c.SwiGlu) : FindGate(init, attributes.gate);
+  }
 
-OrtStatus* MoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  const MoEAttributes& a = attributes;
-  void* y;
-  MoECall call(api, context, a);
-  if (OrtStatus* s = call.Read()) return s;
-  const MoEShape shape = ShapeOf(call.sizes);
-  if (OrtStatus* s = call.Make(0, &y)) return s;
-  if (shape.tokens == 0 || shape.hidden == 0) return nullptr;
-  if (OrtStatus* s = CheckMoEShape(api, shape)) return s;
-  Run run(context, kMoE, memory);
-  MoERun m{a, shape, input(kMoEX), call.data, &run};
-  const Dims chosen{m.tokens(), m.k()};
-  const View ids = run.Cast(View(call.data[kMoEIds], ACL_INT64, chosen), ACL_INT32);
-  const View expanded = run.Memory(m.type, {m.rows(), m.hidden()});
-  const View row_ids = run.Memory(ACL_INT32, {m.rows()}), counts = run.Memory(ACL_INT32, {m.experts()});
-  constexpr int64_t kAllRows = 0, kNoCapacity = 0, kDropNone = 0, kCounts = 2;
-  run.Do(TheCann().MoeInitRoutingV2, run.Tensor(View(call.data[kMoEX], m.type, {m.tokens(), m.hidden()})),
-         run.Tensor(ids), kAllRows, kNoCapacity, m.experts(), kDropNone, kCounts, false, run.Tensor(expanded),
-         run.Tensor(row_ids), run.Tensor(counts), nullptr);
-  const View groups = run.Cast(counts, ACL_INT64);
-  const View h = m.Product(expanded, m.Weights(call.data[kMoEGateUp], m.hidden(), m.packed(), a.gate_up_in_out),
-                           call.data[kMoEGateUpBias], groups);
-  const View out = m.Product(m.Activated(h), m.Weights(call.data[kMoEDown], m.inner(), m.hidden(), a.down_in_out),
-                             call.data[kMoEDownBias], groups);
-  m.Combine(out, row_ids, View(call.data[kMoEWeights], input(kMoEWeights), chosen), y);
-  return run.Finish();
-}
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
+    const MoEAttributes& a = attributes;
+    void* y;
+    MoECall call(api, context, a);
+    if (OrtStatus* s = call.Read()) return s;
+    const MoEShape shape = ShapeOf(call.sizes);
+    if (OrtStatus* s = call.Make(0, &y)) return s;
+    if (shape.tokens == 0 || shape.hidden == 0) return nullptr;
+    if (OrtStatus* s = CheckMoEShape(api, shape)) return s;
+    Run run(context, kMoE, memory);
+    MoERun m{a, shape, input(kMoEX), &run};
+    const Dims chosen{m.tokens(), m.k()};
+    const View ids = run.Cast(View(call.data[kMoEIds], ACL_INT64, chosen), ACL_INT32);
+    const View expanded = run.Memory(m.type, {m.rows(), m.hidden()});
+    const View row_ids = run.Memory(ACL_INT32, {m.rows()}), counts = run.Memory(ACL_INT32, {m.experts()});
+    constexpr int64_t kAllRows = 0, kNoCapacity = 0, kDropNone = 0, kCounts = 2;
+    run.Do(TheCann().MoeInitRoutingV2, run.Tensor(View(call.data[kMoEX], m.type, {m.tokens(), m.hidden()})),
+           run.Tensor(ids), kAllRows, kNoCapacity, m.experts(), kDropNone, kCounts, false, run.Tensor(expanded),
+           run.Tensor(row_ids), run.Tensor(counts), nullptr);
+    const View groups = run.Cast(counts, ACL_INT64);
+    const View h = m.Product(expanded, m.Weights(call.data[kMoEGateUp], m.hidden(), m.packed(), a.gate_up_in_out),
+                             call.data[kMoEGateUpBias], groups);
+    const View out = m.Product(m.Activated(h), m.Weights(call.data[kMoEDown], m.inner(), m.hidden(), a.down_in_out),
+                               call.data[kMoEDownBias], groups);
+    m.Combine(out, row_ids, View(call.data[kMoEWeights], input(kMoEWeights), chosen), y);
+    return run.Finish();
+  }
+};
 
 }  // namespace
 

@@ -35,14 +35,13 @@ void ExpertPass::TakeRoom(const ExpertArgs& args, size_t choices, HostRoom* room
 
 void ExpertPass::Sort(const ExpertArgs& args, size_t lanes, size_t row_step) {
   const size_t choices = tokens * args.top_k, first = first_token * args.top_k;
-  const size_t size = args.weights_type == kFloat32 ? 4 : 2;
   runs = PlanRuns(args.ids + first, choices, args.experts, lanes, starts, choice, place, run);
-  TheKernels()->to_float32(args.weights_type, static_cast<const char*>(args.weights) + first * size, weights, choices);
+  TheKernels()->to_float32(args.weights_type, At(args.weights, first, args.weights_type), weights, choices);
   for (size_t c = 0; c < choices; ++c) rows[c] = outputs + place[c] * row_step;
 }
 
 void ExpertPass::Combine(const ExpertArgs& args, size_t begin, size_t end) const {
-  const size_t row = args.hidden * (args.x_type == kFloat32 ? 4 : 2);
+  const size_t row = args.hidden * SizeOf(args.x_type);
   for (size_t t = begin; t < end; ++t) {
     weighted_sum({rows + t * args.top_k, weights + t * args.top_k, args.top_k, args.hidden,
                   static_cast<char*>(args.y) + (first_token + t) * row});

@@ -1,19 +1,29 @@
-// The steps of a run of MoE, each cut into tasks that threads take by turns.
+// A run of MoE on the CPU, once its inputs are known to be right, and its steps, each cut into tasks that threads take
+// by turns.
 #pragma once
 
 #include "cpu/simd/kernels.h"
-#include "moe/cpu/moe_run.h"
+#include "moe/cpu/experts.h"
 
 namespace mojo {
+
+// ExpertWeights is one matrix per expert, one after the other, and perhaps a bias for each.
+struct ExpertWeights {
+  const void* data;
+  const void* bias;  // may be null
+  bool by_rows;      // out_in
+};
+
+// MoEArgs are the arguments of a run.
+struct MoEArgs : ExpertArgs {
+  ElementType expert_type = kFloat32;  // of gate_up, down and their biases
+  ExpertWeights gate_up{};
+  ExpertWeights down{};
+};
 
 // Padded is the distance of rows of so many numbers in scratch memory: an odd number of cache lines. At a power of two,
 // equal columns of all rows would compete for a few cache sets.
 inline size_t Padded(size_t width) { return ((width + 15) / 16 | 1) * 16; }
-
-// At is the address of an element of a tensor.
-inline const char* At(const void* data, size_t element, ElementType type) {
-  return static_cast<const char*>(data) + element * (type == kFloat32 ? 4 : 2);
-}
 
 // Go is the shared state of the tasks for some tokens. Rows of x, activated and outputs are Padded.
 struct Go : ExpertPass {
@@ -45,5 +55,8 @@ void Activate(void* state, size_t task);
 
 // Project computes one run's outputs of one block of the hidden dimension. state is a Go.
 void Project(void* state, size_t task);
+
+// RunMoE computes y. Scratch memory comes from memory and goes back to it.
+OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const HostMemory& memory, const MoEArgs& args);
 
 }  // namespace mojo

@@ -9,23 +9,6 @@
 namespace mojo {
 namespace {
 
-// QMoEKernel is the state of one node.
-struct QMoEKernel {
-  QMoEForm attributes{};
-  ElementType x_type = kFloat32, weights_type = kFloat32;
-  HostMemory memory;
-
-  OrtStatus* Init(const KernelInit& init);
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
-};
-
-OrtStatus* QMoEKernel::Init(const KernelInit& init) {
-  x_type = ToElementType(init.types.inputs[kQMoEX]);
-  weights_type = ToElementType(init.types.inputs[kQMoEWeights]);
-  if (OrtStatus* s = ReadAttributes(init, &attributes)) return s;
-  return memory.Find(init);
-}
-
 // TakeRoom divides scratch memory for so many tokens.
 void TakeRoom(size_t tokens, QMoEGo* go, HostRoom* room) {
   const QMoEArgs& a = go->args;
@@ -76,27 +59,30 @@ OrtStatus* RunQMoE(const Api& api, OrtKernelContext* context, const HostMemory& 
   return nullptr;
 }
 
-OrtStatus* QMoEKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  QMoECall call(api, context, attributes);
-  QMoETensors tensors;
-  if (OrtStatus* s = call.Read()) return s;
-  if (OrtStatus* s = ReadQMoE(call, attributes, &tensors)) return s;
-  QMoEArgs args;
-  args.ids = call.Get<int64_t>(kQMoEIds);
-  if (OrtStatus* s = CheckIds(api, kQMoE, args.ids, tensors.shape)) return s;
-  if (OrtStatus* s = call.Make(0, &args.y)) return s;
-  args.x_type = x_type;
-  args.weights_type = weights_type;
-  args.activations = attributes.activations;
-  args.x = call.data[kQMoEX];
-  args.weights = call.data[kQMoEWeights];
-  args.gate_up = ToWeights(attributes.gate_up, tensors.gate_up);
-  args.down = ToWeights(attributes.down, tensors.down);
-  args.gate_up_bias = call.Get<float>(kQMoEGateUpBias);
-  args.down_bias = call.Get<float>(kQMoEDownBias);
-  args.Set(tensors.shape, attributes.gate, attributes.packing);
-  return RunQMoE(api, context, memory, args);
-}
+// QMoEKernel is the state of one node.
+struct QMoEKernel : ScratchNode<QMoEForm> {
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
+    QMoECall call(api, context, attributes);
+    QMoETensors tensors;
+    if (OrtStatus* s = call.Read()) return s;
+    if (OrtStatus* s = ReadQMoE(call, attributes, &tensors)) return s;
+    QMoEArgs args;
+    args.ids = call.Get<int64_t>(kQMoEIds);
+    if (OrtStatus* s = CheckIds(api, kQMoE, args.ids, tensors.shape)) return s;
+    if (OrtStatus* s = call.Make(0, &args.y)) return s;
+    args.x_type = Input(kQMoEX);
+    args.weights_type = Input(kQMoEWeights);
+    args.activations = attributes.activations;
+    args.x = call.data[kQMoEX];
+    args.weights = call.data[kQMoEWeights];
+    args.gate_up = ToWeights(attributes.gate_up, tensors.gate_up);
+    args.down = ToWeights(attributes.down, tensors.down);
+    args.gate_up_bias = call.Get<float>(kQMoEGateUpBias);
+    args.down_bias = call.Get<float>(kQMoEDownBias);
+    args.Set(tensors.shape, attributes.gate, attributes.packing);
+    return RunQMoE(api, context, memory, args);
+  }
+};
 
 }  // namespace
 

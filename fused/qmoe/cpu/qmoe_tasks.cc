@@ -9,8 +9,6 @@
 namespace mojo {
 namespace {
 
-size_t SizeOf(ElementType type) { return type == kFloat32 ? 4 : 2; }
-
 // Multiply computes some rows of a run, from number first on, times panels: y has as many columns as those rows.
 void Multiply(const QMoEGo& go, const QuantizedWeights& panels, const float* bias, const char* x, size_t first,
               size_t count, size_t rows, float* y) {

@@ -2,8 +2,6 @@
 
 #include <new>
 
-#include "cpu/backends.h"
-
 namespace mojo {
 
 OrtStatus* PreparedScale::Prepare(const KernelInit& init, size_t index) {

@@ -3,8 +3,7 @@
 
 #include <memory>
 
-#include "common/op.h"
-#include "cpu/simd/kernels.h"
+#include "cpu/backends.h"
 
 namespace mojo {
 
@@ -35,6 +34,19 @@ class PreparedScale {
  private:
   ElementType type_ = kFloat32;
   std::unique_ptr<float[]> data_;
+};
+
+// ScaledNode is the state of a node that runs a norm's loop.
+template <class Attributes, class Fn>
+struct ScaledNode : NodeState<Attributes> {
+  Fn run = nullptr;
+  PreparedScale prepared;
+
+  // Use sets the loop, which is null for types that the CPU has no kernel for, and prepares the scale, input index.
+  OrtStatus* Use(const KernelInit& init, Fn loop, size_t index) {
+    run = loop;
+    return run == nullptr ? NoKernel(init) : prepared.Prepare(init, index);
+  }
 };
 
 }  // namespace mojo

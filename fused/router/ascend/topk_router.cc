@@ -5,11 +5,6 @@
 namespace mojo {
 namespace {
 
-struct RouterKernel : Node<TopKRouterAttributes> {
-  OrtStatus* Init(const KernelInit& init);
-  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const;
-};
-
 // Above this, Softplus returns its argument: the difference is below float32's resolution.
 constexpr float kSoftplusThreshold = 20;
 
@@ -137,47 +132,50 @@ void Steps(Router* router, const View& logits, const View& bias, const View& wei
   }
 }
 
-OrtStatus* RouterKernel::Init(const KernelInit& init) {
-  if (OrtStatus* s = InitNode(init)) return s;
-  const TopKRouterAttributes& a = attributes;
-  Cann& c = TheCann();
-  OrtStatus* status = Find(init, c.Cast, c.InplaceCopy, c.Add, c.Topk, c.Gather);
-  const auto find = [&](bool needed, auto&... calls) {
-    if (needed && status == nullptr) status = Find(init, calls...);
-  };
-  find(a.score == Score::kSoftmax, c.Softmax, c.MoeGatingTopKSoftmax);
-  find(a.score == Score::kSigmoid, c.Sigmoid);
-  find(a.score == Score::kSqrtsoftplus, c.Softplus, c.Sqrt);
-  find(a.groups > 1, c.ReduceSum, c.InplaceOne, c.InplaceScatterValue, c.InplaceMaskedFillScalar);
-  find(a.renormalize, c.ReduceSum, c.Adds, c.Div);
-  find(a.scale != 1, c.Muls);
-  return status;
-}
-
-OrtStatus* RouterKernel::Compute(const Api& api, OrtKernelContext* context) const {
-  const TopKRouterAttributes& a = attributes;
-  TopKRouterCall call(api, context, a);
-  float* made;
-  int64_t* numbers;
-  if (OrtStatus* s = call.Read()) return s;
-  if (OrtStatus* s = call.Make(0, &made)) return s;
-  if (OrtStatus* s = call.Make(1, &numbers)) return s;
-  if (call.sizes.A == 0) return nullptr;
-  Run run(context, kTopKRouter, memory);
-  Router router{a, static_cast<int64_t>(call.sizes.A), static_cast<int64_t>(call.sizes.E), &run};
-  const Dims chosen{router.rows, a.top_k};
-  const View weights(made, ACL_FLOAT, chosen), ids(numbers, ACL_INT64, chosen);
-  const View logits = run.Cast(View(call.data[kTopKRouterLogits], input(0), {router.rows, router.experts}), ACL_FLOAT);
-  if (GatesTopK(a, call.data[kTopKRouterCorrectionBias] != nullptr)) {
-    Gating(&router, logits, weights, ids);
-  } else {
-    View bias;
-    if (call.data[kTopKRouterCorrectionBias] != nullptr)
-      bias = run.Cast(View(call.data[kTopKRouterCorrectionBias], input(1), {router.experts}), ACL_FLOAT);
-    Steps(&router, logits, bias, weights, ids);
+struct RouterKernel : Node<TopKRouterAttributes> {
+  OrtStatus* Init(const KernelInit& init) {
+    if (OrtStatus* s = Node::Init(init)) return s;
+    const TopKRouterAttributes& a = attributes;
+    Cann& c = TheCann();
+    OrtStatus* status = Find(init, c.Cast, c.InplaceCopy, c.Add, c.Topk, c.Gather);
+    const auto find = [&](bool needed, auto&... calls) {
+      if (needed && status == nullptr) status = Find(init, calls...);
+    };
+    find(a.score == Score::kSoftmax, c.Softmax, c.MoeGatingTopKSoftmax);
+    find(a.score == Score::kSigmoid, c.Sigmoid);
+    find(a.score == Score::kSqrtsoftplus, c.Softplus, c.Sqrt);
+    find(a.groups > 1, c.ReduceSum, c.InplaceOne, c.InplaceScatterValue, c.InplaceMaskedFillScalar);
+    find(a.renormalize, c.ReduceSum, c.Adds, c.Div);
+    find(a.scale != 1, c.Muls);
+    return status;
   }
-  return run.Finish();
-}
+
+  OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
+    const TopKRouterAttributes& a = attributes;
+    TopKRouterCall call(api, context, a);
+    float* made;
+    int64_t* numbers;
+    if (OrtStatus* s = call.Read()) return s;
+    if (OrtStatus* s = call.Make(0, &made)) return s;
+    if (OrtStatus* s = call.Make(1, &numbers)) return s;
+    if (call.sizes.A == 0) return nullptr;
+    Run run(context, kTopKRouter, memory);
+    Router router{a, static_cast<int64_t>(call.sizes.A), static_cast<int64_t>(call.sizes.E), &run};
+    const Dims chosen{router.rows, a.top_k};
+    const View weights(made, ACL_FLOAT, chosen), ids(numbers, ACL_INT64, chosen);
+    const View logits =
+        run.Cast(View(call.data[kTopKRouterLogits], input(0), {router.rows, router.experts}), ACL_FLOAT);
+    if (GatesTopK(a, call.data[kTopKRouterCorrectionBias] != nullptr)) {
+      Gating(&router, logits, weights, ids);
+    } else {
+      View bias;
+      if (call.data[kTopKRouterCorrectionBias] != nullptr)
+        bias = run.Cast(View(call.data[kTopKRouterCorrectionBias], input(1), {router.experts}), ACL_FLOAT);
+      Steps(&router, logits, bias, weights, ids);
+    }
+    return run.Finish();
+  }
+};
 
 }  // namespace
 
