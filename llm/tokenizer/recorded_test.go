@@ -91,10 +91,10 @@ func checkLines(t *testing.T, tok *Tokenizer, lines []recordedLine) {
 	}
 }
 
-// TestSmolLM2 compares more than 1,000 lines with Hugging Face's tokenizers.
+// TestSmolLM2 compares 700 lines with Hugging Face's tokenizers.
 func TestSmolLM2(t *testing.T) {
 	lines := readLines(t, "testdata/smollm2.jsonl.gz")
-	if len(lines) < 1000 {
+	if len(lines) < 700 {
 		t.Fatalf("%d lines", len(lines))
 	}
 	checkLines(t, readSmolLM2(t), lines)

@@ -44,7 +44,7 @@ if __name__ == "__main__":
     args.add_argument("--out", type=pathlib.Path, default=HERE)
     args = args.parse_args()
     smollm2 = tokenizers.Tokenizer.from_str(gzip.decompress(SMOLLM2.read_bytes()).decode())
-    record(smollm2, args.out / "smollm2.jsonl.gz", args.lines or 1300, args.seed, ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>"])
+    record(smollm2, args.out / "smollm2.jsonl.gz", args.lines or 700, args.seed, ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>"])
     for i, make in enumerate(styles.ALL):
         saved = HERE / f"{make.__name__}.json.gz"
         if args.train:
