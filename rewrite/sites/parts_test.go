@@ -29,7 +29,10 @@ func TestCut(t *testing.T) {
 	sum, twice := b.Op("Add", a, e), b.Op("Sub", e, again)
 	loop := b.Graph.NewSubgraph("body")
 	loop.AddOutput((&onnxtest.Builder{Graph: loop}).Op("Neg", a))
+	loop.AddOutput((&onnxtest.Builder{Graph: loop}).Op("Mul", a, loop.AddInitializer(onnx.NewFloat32s("two", nil,
+		[]float32{2}))))
 	within := b.Op("If", b.Input("c", onnx.Bool), onnx.GraphAttr("then_branch", loop))
+	inner := func(v *onnx.Value) bool { return v.Name == "two" }
 	for name, c := range map[string]struct {
 		in, out list
 		want    string
@@ -74,7 +77,8 @@ func TestCut(t *testing.T) {
 			got = strings.Join(ops, " ")
 			if equal := name == "a repeated value" || name == "a copy"; (len(s.equal) == 1) != equal ||
 				s.varying != (name == "a shape" || name == "a known size") ||
-				(len(s.numbers) == 1) != (name == "a number") {
+				(len(s.numbers) == 1) != (name == "a number") ||
+				strings.Contains(name, "branch") != slices.ContainsFunc(s.consts, inner) {
 				t.Errorf("%s: %+v", name, s)
 			}
 		}

@@ -183,6 +183,12 @@ func TestEnoughTokens(t *testing.T) {
 		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%d of %d experts: %v tokens, want %v, %v", c.chosen, c.experts, got, c.want, err)
 		}
+		unknown := &slice{known: []value{x}}
+		fixed := &Site{Match: &patterns.Match{Inputs: []value{b.Input("fixed", onnx.Float, 5, 8)}}, slice: unknown}
+		k.run.Facts = infer.Analyze(b.Model)
+		if list, err := k.sizes(fixed, r); err == nil {
+			t.Errorf("a site of a fixed number of tokens and an unknown value has the sizes %v", list)
+		}
 		x = b.Input("sequences", onnx.Float, "b", "s", 8) // the model's own number is none of these
 		k.run.Facts = infer.Analyze(b.Model)
 		list, err = k.sizes(&Site{Match: &patterns.Match{Inputs: []value{x}}, slice: &slice{}}, r)

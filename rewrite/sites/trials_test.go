@@ -314,3 +314,36 @@ func TestTrialsOfOps(t *testing.T) {
 		}
 	}
 }
+
+// TestCoveredExperts: each expert gets tokens in some trial, and none in another one, unless the nodes fail for it.
+func TestCoveredExperts(t *testing.T) {
+	m := rewritetest.NewMoE(t, onnx.Float, 5, 2, 8, 6)
+	y := m.Gathered("")
+	m.Out(y, "tokens", m.Hidden)
+	k, s := siteOf(t, m.Model, m.Match(y, "silu"))
+	for hits, want := range map[int64]string{4: "[0 1 2 3 4] [0 1 2 3 4]", 5: "[0 1 2 3 4] []",
+		3: "cannot be checked: the matched nodes fail whenever tokens go to the experts [0 1 2 3 4]: it fails"} {
+		x := &routed{proof: &proof{Checker: k, c: s}, r: s.routing, hit: map[int64]bool{}, alone: map[int64]bool{},
+			idle: map[int64]bool{}, random: map[int]*reference.Tensor{}, failure: errors.New("it fails")}
+		list, err := k.sizes(s, x.r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.good = []trial{{size: list[len(list)-1], kind: prove.Normal, hits: hits}}
+		got := summary(t, x.trials(x.cover), func(prove.Trial) { x.defined = hits > 3 })
+		_, failed, _ := strings.Cut(got, "trials and ")
+		if which := func(m map[int64]bool) (list []int64) {
+			for e := range int64(5) {
+				if m[e] {
+					list = append(list, e)
+				}
+			}
+			return list
+		}; failed == "" {
+			failed = fmt.Sprint(which(x.hit), which(x.idle))
+		}
+		if failed != want {
+			t.Errorf("%d experts at once: %s, want %s", hits, failed, want)
+		}
+	}
+}
