@@ -111,7 +111,7 @@ func TestKindsOfInputs(t *testing.T) {
 	}
 	for _, typ := range []onnx.DataType{onnx.Int32, onnx.Bool, onnx.Uint8, onnx.Float8E4M3FN} {
 		x, err := MakeInput(Huge, 3, typ, []int64{40})
-		if err != nil || x.DataType != typ || x.Len() != 40 {
+		if err != nil || x.DataType != typ || x.Len() != 40 || (x.F != nil) != (typ == onnx.Float8E4M3FN) {
 			t.Fatalf("%s: %v, %v", typ, x, err)
 		}
 		ones := 0

@@ -278,6 +278,12 @@ func TestSaturatedScores(t *testing.T) {
 			t.Errorf("%s: %v, %v", c.name, f.Tells, err)
 		}
 	}
+	fewer := reference.NewInts(onnx.Int64, []int{1, 2}, []int64{2, 3})
+	for _, got := range [][]*reference.Tensor{{r.Want[0], fewer}, {fewer, r.Want[1]}, {r.Want[1], r.Want[1]}} {
+		if _, err := r.Compare(got); err == nil {
+			t.Errorf("the results %v are taken", got)
+		}
+	}
 	r = run(20, 30, 40, 50)
 	if f, err := r.Compare(r.Want); err != nil || f.Tells {
 		t.Errorf("a run of saturated scores alone tells of a kernel: %v, %v", f.Tells, err)

@@ -109,8 +109,9 @@ func TestRows(t *testing.T) {
 	if CopyRows(large, small); !slices.Equal(large.F, []float64{1, 2, 9, 3, 4, 9, 5, 6, 9, 7, 8, 9}) {
 		t.Errorf("copied to %v", large.F)
 	}
-	x := reference.NewFloats(onnx.Float, []int{1, 2, 3, 1}, []float64{1, 2, 3, 4, 5, 6})
-	if y := SwapHeads(x); !slices.Equal(y.F, []float64{1, 4, 2, 5, 3, 6}) || !slices.Equal(y.Shape, []int{1, 3, 2, 1}) {
+	x := reference.NewFloats(onnx.Float, []int{2, 2, 3, 1}, []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
+	if y := SwapHeads(x); !slices.Equal(y.F, []float64{1, 4, 2, 5, 3, 6, 7, 10, 8, 11, 9, 12}) ||
+		!slices.Equal(y.Shape, []int{2, 3, 2, 1}) {
 		t.Errorf("%v of shape %v", y.F, y.Shape)
 	}
 }

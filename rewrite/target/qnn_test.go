@@ -99,7 +99,10 @@ func TestQNNAttention(t *testing.T) {
 	grown = grown.fixed()
 	grown.dims[fused.AttentionPastKey] = past
 	open(t, qnn, grown, "the number of queries and keys is unknown")
-	open(t, qnn, attend{layouts: "hhhh", bias: true, causal: 1}.site().fixed(), "a bias and a mask")
+	for _, a := range []attend{{causal: 1}, {window: 1}, {valid: true}} {
+		a.layouts, a.bias = "hhhh", true
+		open(t, qnn, a.site().fixed(), "a bias and a mask")
+	}
 }
 
 // fixed returns the site with the dimensions of the run.
