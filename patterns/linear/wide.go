@@ -92,10 +92,6 @@ func (w *wide) begins(decayed *onnx.Value) bool {
 		}
 		if log := factor.Producer.Input(0); log != nil && w.g.Facts.SameShape(log, w.next) && w.g.IsData(log) {
 			w.state, w.log = state, log
-			for r := w.g.Readers(w.next); len(r) == 1 && !w.next.IsOutput() && r[0].Is("Cast") && w.views(r[0]); {
-				w.next = r[0].OutputValue(0)
-				r = w.g.Readers(w.next)
-			}
 			return min(w.heads, w.val, w.key) > 0
 		}
 	}
@@ -146,7 +142,33 @@ func (w *wide) ends() bool {
 // operate follows the row and the next state back to operands that are smaller than a state.
 func (w *wide) operate() bool {
 	w.made = map[*onnx.Node]bool{}
-	return w.back(w.row) && w.back(w.next) && len(w.narrow) <= maxGiven
+	if !w.back(w.row) {
+		return false
+	}
+	for next := w.castNext(); next != nil; next = w.castNext() {
+		w.next = next
+	}
+	return w.back(w.next) && len(w.narrow) <= maxGiven
+}
+
+// castNext returns the next state as its readers cast it, or nil if they do not all cast it to one type, or if several
+// of them are not before the row.
+func (w *wide) castNext() (cast *onnx.Value) {
+	if w.next.IsOutput() {
+		return nil
+	}
+	for _, n := range w.g.Readers(w.next) {
+		v := n.OutputValue(0)
+		switch {
+		case !n.Is("Cast") || !w.views(n) || cast != nil && w.g.Facts.DataType(cast) != w.g.Facts.DataType(v):
+			return nil
+		case cast == nil || w.made[cast.Producer]:
+			cast = v
+		case !w.made[n]:
+			return nil
+		}
+	}
+	return cast
 }
 
 func (w *wide) back(v *onnx.Value) bool {

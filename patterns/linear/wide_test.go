@@ -64,13 +64,13 @@ func TestWideSteps(t *testing.T) {
 			if c.late {
 				next = b.Op("Mul", b.Op("Add", state, update), factor)
 			}
-			next = cast(next, typ)
-			row := b.Op("ReduceSum", b.Op("Mul", next, group("q")), b.Ints(3), onnx.IntAttr("keepdims", 0))
+			row := b.Op("ReduceSum", b.Op("Mul", cast(next, typ), group("q")), b.Ints(3), onnx.IntAttr("keepdims", 0))
 			b.Output(b.Op("Add", row, b.Op("Mul", x, cast(b.Floats([]int64{}, 2), typ))))
+			next = cast(next, typ)
 			b.Output(next)
 			matches, _ := patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
 			found := len(matches) == 1 && matches[0].Op == "LinearAttention"
-			if found != c.found || len(matches) > 1 {
+			if found != c.found || len(matches) > 1 || found && matches[0].Outputs[1] != next {
 				t.Errorf("found %v, want %v: %v", found, c.found, matches)
 			}
 		})
