@@ -21,10 +21,11 @@ type step struct {
 	g               *match.View
 	budget          *match.Budget
 	add             *onnx.Node
-	outer           *onnx.Node  // the product of a key and an update, which is added
-	state           *onnx.Value // [batch, heads, key, value]
-	decay           *onnx.Value // the factor of the state; nil if there is none
-	rates           []float64   // the logarithms of a constant decay, for each head or each channel of its keys
+	outer           *onnx.Node        // the product of a key and an update, which is added
+	state           *onnx.Value       // [batch, heads, key, value]
+	decay           *onnx.Value       // the factor of the state; nil if there is none
+	rates           []float64         // the logarithms of a constant decay, for each head or each channel of its keys
+	factor          *reference.Tensor // decay, if it is constant
 	row             *onnx.Value
 	heads, key, val int64
 	nodes           []*onnx.Node                // between the state and the row
@@ -100,17 +101,18 @@ func (s *step) factorLike(v *onnx.Value) bool {
 	return ok && ranked && rank == 4 && last == 1
 }
 
-// constant returns the logarithms of a factor that does not depend on the inputs, or nil.
+// constant returns the logarithms of a factor that does not depend on the inputs, or nil. The graph's types round it.
 func (s *step) constant(v *onnx.Value) []float64 {
 	if n := s.elements(v); s.g.IsData(v) || n == 0 || n > s.heads*s.key {
 		return nil
 	}
 	lab := probe.NewLab(s.g, maxCone, s.budget)
-	got, err := lab.Run(probe.Values{}, knownSizes(lab), v)
+	got, err := lab.Rounded().Run(probe.Values{}, knownSizes(lab), v)
 	if err != nil {
 		return nil
 	}
 	t := got[0]
+	s.factor = t
 	sizes := append([]int{1, 1, 1, 1}[:max(0, 4-t.Rank())], t.Shape...) // [1, heads or 1, key or 1, 1]
 	if len(sizes) != 4 || sizes[0] != 1 || sizes[3] != 1 || sizes[1] != 1 && sizes[1] != int(s.heads) {
 		return nil
@@ -338,6 +340,9 @@ func (s *step) computes() bool {
 	}
 	past := normal(r, int(s.elements(s.state)))
 	put(s.state, past)
+	if s.rates != nil && s.decay.Constant() == nil {
+		given[s.decay] = s.factor
+	}
 	var decay []float64
 	for _, v := range s.given {
 		b := s.base[v]
