@@ -49,7 +49,7 @@ func (s *span) form() *probe.Form {
 		}
 		return true
 	})
-	fmt.Fprint(f, s.batch, s.tokens, s.worlds)
+	fmt.Fprint(f, s.batch, s.tokens, s.worlds, s.bare)
 	f.Value(s.rows)
 	f.Value(s.present)
 	return f

@@ -90,6 +90,10 @@ func TestConstantDecay(t *testing.T) {
 			rows, state := l.sevenTokens(causal)
 			return []*onnx.Value{l.Op("Transpose", rows, onnx.IntsAttr("perm", []int64{0, 2, 1, 3})), state}
 		}, true, true},
+		{"one block before a cast", 7, func(l *lightning) []*onnx.Value {
+			rows, state := l.block(l.q, l.k, l.v, l.zeros(), 7, causal)
+			return []*onnx.Value{l.Op("Cast", rows, onnx.IntAttr("to", int64(onnx.Float))), state}
+		}, true, true},
 		{"without the state", 7, func(l *lightning) []*onnx.Value {
 			rows, _ := l.sevenTokens(causal)
 			return []*onnx.Value{rows}
@@ -143,8 +147,8 @@ func TestConstantDecay(t *testing.T) {
 			if found != c.found {
 				t.Fatalf("found %v, want %v: %v", found, c.found, matches)
 			}
-			if found && (len(matches[0].Outputs) == 2) != c.present {
-				t.Errorf("%d outputs", len(matches[0].Outputs))
+			if found && ((len(matches[0].Outputs) == 2) != c.present || matches[0].Outputs[0].Producer.Is("Cast")) {
+				t.Errorf("writes %v", matches[0].Outputs)
 			}
 		})
 	}

@@ -217,7 +217,7 @@ func (s *span) values(first, second *run) bool {
 		if times, _, ok := s.multiples(first, out, v.in(first), nil); ok && s.keys(first, second, times) {
 			return true
 		}
-		return s.val > 2 && s.each(s.heads*s.val, s.heads, []*operand{v}, func(skip *operand) bool {
+		return s.val > 2 && !s.bare && s.each(s.heads*s.val, s.heads, []*operand{v}, func(skip *operand) bool {
 			times, added, ok := s.multiples(first, out, v.in(first), skip.in(first))
 			if s.skip, s.skips = skip, added; !ok || !s.steady(first) {
 				return false

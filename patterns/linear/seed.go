@@ -86,12 +86,20 @@ const maxStates = 4
 func (s *span) findAll(seed *onnx.Node) bool {
 	var best *span
 	for _, e := range s.exits(seed) {
+		if n := e.rows.Producer; best != nil && (n.Is("Cast") || n.Is("Identity")) {
+			continue // the match of a norm behind it may read through it
+		}
 		next := *s
-		next.read, next.roles = nil, roles{}
 		e.state = nil
-		if slices.ContainsFunc(rowAxes, func(axes [2]int) bool { return next.ends(e, axes) }) {
-			best = &next
-		} else if best != nil {
+		found := false
+		for _, bare := range []bool{true, false} {
+			next.read, next.roles, next.bare = nil, roles{}, bare
+			if found = slices.ContainsFunc(rowAxes, func(axes [2]int) bool { return next.ends(e, axes) }); found {
+				best = &next
+				break
+			}
+		}
+		if best != nil && !found {
 			break
 		}
 	}

@@ -39,6 +39,7 @@ type span struct {
 	// batch and tokens are the numbers of sequences and tokens in the first worlds.
 	batch, tokens [infer.Worlds]int
 	worlds        int
+	bare          bool // no rows are added to the result
 	roles
 }
 
