@@ -30,11 +30,8 @@ inline size_t RowsOf(const MojoAttentionArgs& a) { return a.queries * (a.heads /
 // Pieces reports whether all rows can be read and written in pieces of 16 bytes.
 inline bool Pieces(const MojoAttentionArgs& a) {
   const size_t bytes = TypeSize(a.type);
-  bool all = a.width * bytes % 16 == 0 && a.value_width * bytes % 16 == 0;
-  for (const void* p : {a.q, a.k, a.v, a.past_key, a.past_value, static_cast<const void*>(a.present_key),
-                        static_cast<const void*>(a.present_value), static_cast<const void*>(a.y)}) {
-    all = all && Aligned(p, 16);
-  }
+  bool all = a.width * bytes % 16 == 0 && a.value_width * bytes % 16 == 0 &&
+             AllAligned(16, a.q, a.k, a.v, a.past_key, a.past_value, a.present_key, a.present_value, a.y);
   for (const HeadSteps* s : {&a.q_steps, &a.k_steps, &a.v_steps, &a.y_steps}) {
     all = all && s->batch * bytes % 16 == 0 && s->head * bytes % 16 == 0 && s->row * bytes % 16 == 0;
   }

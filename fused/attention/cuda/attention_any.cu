@@ -183,9 +183,7 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t AttentionAny(const MojoAttentionArgs& a, cudaStream_t stream) {
-  return a.type == kMojoFloat32   ? Run<float>(a, stream)
-         : a.type == kMojoFloat16 ? Run<Half>(a, stream)
-                                  : Run<BFloat>(a, stream);
+  return OfType(a.type, [&](auto t) { return Run<decltype(t)>(a, stream); });
 }
 
 }  // namespace mojo

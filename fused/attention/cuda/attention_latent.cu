@@ -213,11 +213,7 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
 // HasKernels reports whether the device runs the kernels, which are empty unless compiled for capability 9.0.
 bool HasKernels() {
   if (TheDevice().capability != 90) return false;
-  static const bool has = [] {
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, AttendLatents<BFloat>) == cudaSuccess && attributes.ptxVersion >= 90 &&
-           HasTensorMaps();
-  }();
+  static const bool has = HasHopperCode(AttendLatents<BFloat>);
   return has;
 }
 
@@ -238,8 +234,8 @@ bool AttentionLatentTakes(const MojoAttentionArgs& a) {
   const bool lies = a.q_steps.head == kWidth && (a.queries == 1 || a.q_steps.row == a.heads * kWidth) &&
                     (a.batch == 1 || a.q_steps.batch == RowsOf(a) * kWidth) &&
                     (latents != a.k || a.k_steps.row == kWidth);
-  const bool aligned = Aligned(a.q, 16) && Aligned(latents, 16) && Aligned(a.y, 16) && StepOf(a) % 8 == 0 &&
-                       a.y_steps.batch % 8 == 0 && a.y_steps.head % 8 == 0 && a.y_steps.row % 8 == 0;
+  const bool aligned = AllAligned(16, a.q, latents, a.y) && StepOf(a) % 8 == 0 && a.y_steps.batch % 8 == 0 &&
+                       a.y_steps.head % 8 == 0 && a.y_steps.row % 8 == 0;
   // Pairs are counted in ints.
   return lies && aligned && a.batch * (a.room + 2 * kKeys) <= INT_MAX && latents != nullptr && TokensOf(a) > 0 &&
          StepOf(a) > 0;

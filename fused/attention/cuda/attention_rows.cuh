@@ -9,13 +9,6 @@
 
 namespace mojo {
 
-// Turned transposes an 8 x 8 matrix of 16-bit numbers, two in each lane.
-__device__ __forceinline__ uint32_t Turned(uint32_t v) {
-  uint32_t turned;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(v));
-  return turned;
-}
-
 // MmaRows has keys lane / 4 and lane / 4 + 8 of each tile of a stage, and rows lane % 4 * 2 and the next one.
 template <class T, int kWidth>
 struct MmaRows {
@@ -137,8 +130,8 @@ struct MmaRows {
     const int value_at = S::At(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
-      const uint32_t first = Turned(Packed<T>(score[t][0], score[t][1]));
-      const uint32_t second = Turned(Packed<T>(score[t][2], score[t][3]));
+      const uint32_t first = Transposed(Packed<T>(score[t][0], score[t][1]));
+      const uint32_t second = Transposed(Packed<T>(score[t][2], score[t][3]));
 #pragma unroll
       for (int c = 0; c < kDeep; ++c) {
         uint32_t left[4];

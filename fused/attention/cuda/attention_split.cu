@@ -232,9 +232,7 @@ size_t AttentionSplitScratch(const MojoAttentionArgs& a) {
 }
 
 cudaError_t AttentionSplit(const MojoAttentionArgs& a, cudaStream_t stream) {
-  return a.type == kMojoFloat32   ? Run<float>(a, stream)
-         : a.type == kMojoFloat16 ? Run<Half>(a, stream)
-                                  : Run<BFloat>(a, stream);
+  return OfType(a.type, [&](auto t) { return Run<decltype(t)>(a, stream); });
 }
 
 }  // namespace mojo

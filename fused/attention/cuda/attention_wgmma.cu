@@ -182,11 +182,7 @@ cudaError_t LaunchType(const MojoAttentionArgs& a, cudaStream_t stream) {
 // HasKernels reports whether the device runs the kernels, which are empty unless compiled for capability 9.0.
 bool HasKernels() {
   if (TheDevice().capability != 90) return false;
-  static const bool has = [] {
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, WarpGroupAttention<BFloat, Form128>) == cudaSuccess &&
-           attributes.ptxVersion >= 90 && HasTensorMaps();
-  }();
+  static const bool has = HasHopperCode(WarpGroupAttention<BFloat, Form128>);
   return has;
 }
 

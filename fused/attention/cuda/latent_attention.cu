@@ -247,9 +247,8 @@ cudaError_t MojoCudaLatentAttention(const MojoLatentAttentionArgs* args, cudaStr
   }
   Room<256> room{static_cast<char*>(a.scratch)};
   const Plan plan = PlanOf(a, &room);
-  const bool pieces = Aligned(a.c, 16) && Aligned(a.k_pe, 16) && Aligned(a.past_latents, 16) &&
-                      Aligned(plan.latents, 16) && a.latent * TypeSize(a.type) % 16 == 0 &&
-                      a.rotated * TypeSize(a.type) % 16 == 0;
+  const bool pieces = AllAligned(16, a.c, a.k_pe, a.past_latents, plan.latents) &&
+                      a.latent * TypeSize(a.type) % 16 == 0 && a.rotated * TypeSize(a.type) % 16 == 0;
   const auto append = pieces ? RunAppend<uint4> : a.type == kMojoFloat32 ? RunAppend<float> : RunAppend<uint16_t>;
   if (cudaError_t e = append(a, plan.latents, plan.lengths, stream)) return e;
   if (a.queries == 0 || a.value_width == 0) return cudaSuccess;

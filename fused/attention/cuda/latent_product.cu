@@ -227,7 +227,7 @@ cudaError_t RunAny(const HeadProduct& p, cudaStream_t stream) {
 
 // InPieces reports whether rows and the matrix can be read and written in pieces of 16 bytes.
 bool InPieces(const HeadProduct& p) {
-  if (p.type == kMojoFloat32 || !Aligned(p.x, 16) || !Aligned(p.w, 16) || !Aligned(p.y, 16)) return false;
+  if (p.type == kMojoFloat32 || !AllAligned(16, p.x, p.w, p.y)) return false;
   const size_t stride = p.w_deep == 1 ? p.w_column : p.w_deep;
   bool all = true;
   for (const size_t n : {p.x_steps.batch, p.x_steps.head, p.x_steps.row, p.y_steps.batch, p.y_steps.head, p.y_steps.row,
@@ -249,9 +249,7 @@ cudaError_t Run(const HeadProduct& p, cudaStream_t stream) {
 
 cudaError_t MultiplyByHeads(const HeadProduct& p, cudaStream_t stream) {
   if (p.batch * p.heads * p.rows == 0 || p.columns + p.copied == 0) return cudaSuccess;
-  return p.type == kMojoFloat32   ? Run<float>(p, stream)
-         : p.type == kMojoFloat16 ? Run<Half>(p, stream)
-                                  : Run<BFloat>(p, stream);
+  return OfType(p.type, [&](auto t) { return Run<decltype(t)>(p, stream); });
 }
 
 }  // namespace mojo

@@ -86,9 +86,7 @@ cudaError_t Run(const Params& p, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t AttendAny(const Params& p, cudaStream_t stream) {
-  return p.type == kMojoFloat32   ? Run<float>(p, stream)
-         : p.type == kMojoFloat16 ? Run<Half>(p, stream)
-                                  : Run<BFloat>(p, stream);
+  return OfType(p.type, [&](auto t) { return Run<decltype(t)>(p, stream); });
 }
 
 }  // namespace paged

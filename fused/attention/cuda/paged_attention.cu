@@ -60,11 +60,8 @@ cudaError_t Write(const Params& p, cudaStream_t stream) {
     if (cudaError_t e = cudaMemcpyAsync(pool.to, pool.from, pool.bytes, cudaMemcpyDeviceToDevice, stream)) return e;
   }
   if (p.tokens == 0 || p.key_heads == 0 || p.sequences == 0) return cudaSuccess;
-  bool pieces = p.width * size % 16 == 0 && p.value_width * size % 16 == 0;
-  for (const void* tensor :
-       {p.k, p.v, static_cast<const void*>(p.key_cache_out), static_cast<const void*>(p.value_cache_out)}) {
-    pieces = pieces && Aligned(tensor, 16);
-  }
+  const bool pieces = p.width * size % 16 == 0 && p.value_width * size % 16 == 0 &&
+                      AllAligned(16, p.k, p.v, p.key_cache_out, p.value_cache_out);
   if (pieces) return Run<uint4>(p, stream);
   return size == 4 ? Run<float>(p, stream) : Run<uint16_t>(p, stream);
 }

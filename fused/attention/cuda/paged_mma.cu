@@ -373,13 +373,9 @@ cudaError_t Run(const Params& p, cudaStream_t stream) {
 
 bool MmaTakes(const MojoPagedAttentionArgs& a) {
   constexpr size_t kMostInGrid = 65535;
-  bool all = a.type != kMojoFloat32 && a.width % 8 == 0 && a.value_width % 8 == 0 && a.width <= 256 &&
-             a.sequences <= kMostInGrid && a.heads * kFewRows / 16 * DivideUp(a.value_width, 64) <= kMostInGrid;
-  for (const void* tensor : {a.q, static_cast<const void*>(a.key_cache_out),
-                             static_cast<const void*>(a.value_cache_out), static_cast<const void*>(a.y)}) {
-    all = all && Aligned(tensor, 16);
-  }
-  return all;
+  return a.type != kMojoFloat32 && a.width % 8 == 0 && a.value_width % 8 == 0 && a.width <= 256 &&
+         a.sequences <= kMostInGrid && a.heads * kFewRows / 16 * DivideUp(a.value_width, 64) <= kMostInGrid &&
+         AllAligned(16, a.q, a.key_cache_out, a.value_cache_out, a.y);
 }
 
 cudaError_t AttendMma(const Params& p, cudaStream_t stream) {

@@ -168,7 +168,7 @@ template <class T, int kRanks>
 cudaError_t RunOnce(const MojoAllReduceArgs& a, cudaStream_t stream) {
   const auto packs = static_cast<uint32_t>(DivideUp(a.count, kPackSize<T>));
   const auto blocks = static_cast<unsigned>(std::min<size_t>(DivideUp(packs, kThreads), TheDevice().multiprocessors));
-  const Elements<T> elements = {a.count, Aligned(a.x, 16) && Aligned(a.y, 16)};
+  const Elements<T> elements = {a.count, AllAligned(16, a.x, a.y)};
   return Launch(ReduceOnce<T, kRanks>, blocks, kThreads, 0, stream, *a.peers, static_cast<const T*>(a.x),
                 static_cast<T*>(a.y), elements, packs);
 }
@@ -190,9 +190,9 @@ cudaError_t RunNorm(const PeerView& peers, const NormParams& n, cudaStream_t str
                                                 : RunNorm<X, Y, S, 2, kMostNormPacks>(peers, n, stream);
 }
 
-// RunNarrow dispatches on the types; N is the type other than float32.
+// RunTypes dispatches on the types; N is the type other than float32, if there is one.
 template <class N>
-cudaError_t RunNarrow(const MojoAllReduceAddRMSNormArgs& a, const NormParams& n, cudaStream_t stream) {
+cudaError_t RunTypes(const MojoAllReduceAddRMSNormArgs& a, const NormParams& n, cudaStream_t stream) {
   if (a.x_type == kMojoFloat32) return RunNorm<float, N, N>(*a.peers, n, stream);
   if (a.scale_type == kMojoFloat32) return RunNorm<N, N, float>(*a.peers, n, stream);
   return RunNorm<N, N, N>(*a.peers, n, stream);
@@ -219,12 +219,8 @@ cudaError_t AllReduceParts(const MojoAllReduceArgs& a, cudaStream_t stream) {
 // NormFits reports whether one kernel can do it all. Other ranks may decide otherwise: the exchange is the same.
 bool NormFits(const MojoAllReduceAddRMSNormArgs& a) {
   const size_t bytes = a.width * TypeSize(a.x_type), packs = bytes / 16;
-  bool fits = bytes % 16 == 0 && packs <= size_t{kThreads} * kMostNormPacks && a.rows * bytes <= a.peers->once_slot;
-  for (const void* tensor :
-       {a.x, a.residual, a.scale, static_cast<const void*>(a.y), static_cast<const void*>(a.sum)}) {
-    fits = fits && Aligned(tensor, 16);
-  }
-  return fits;
+  return bytes % 16 == 0 && packs <= size_t{kThreads} * kMostNormPacks && a.rows * bytes <= a.peers->once_slot &&
+         AllAligned(16, a.x, a.residual, a.scale, a.y, a.sum);
 }
 
 bool IsNarrower(const MojoRMSNormArgs& a) { return a.x_type == kMojoFloat32 && a.scale_type != kMojoFloat32; }
@@ -277,10 +273,6 @@ cudaError_t MojoCudaAllReduceAddRMSNorm(const MojoAllReduceAddRMSNormArgs* args,
                         1.0f / static_cast<float>(a.width),
                         a.epsilon,
                         a.scale_after_cast};
-  switch (a.x_type == kMojoFloat32 ? a.scale_type : a.x_type) {
-    case kMojoFloat32: return RunNorm<float, float, float>(*a.peers, n, stream);
-    case kMojoFloat16: return RunNarrow<Half>(a, n, stream);
-    case kMojoBFloat16: return RunNarrow<BFloat>(a, n, stream);
-  }
-  return cudaErrorInvalidValue;
+  const MojoType narrow = a.x_type == kMojoFloat32 ? a.scale_type : a.x_type;
+  return OfType(narrow, [&](auto t) { return RunTypes<decltype(t)>(a, n, stream); });
 }

@@ -157,7 +157,7 @@ cudaError_t Run(const MojoPartsArgs& a, cudaStream_t stream) {
   p.part = static_cast<int64_t>(a.part), p.inner = static_cast<int64_t>(a.inner);
   p.x_count = static_cast<int64_t>(kKind == Kind::kAllGather ? own : all);
   p.y_count = static_cast<int64_t>(kKind == Kind::kReduceScatter ? own : all);
-  p.fast = a.inner % kCount == 0 && Aligned(a.x, 16) && Aligned(a.y, 16);
+  p.fast = a.inner % kCount == 0 && AllAligned(16, a.x, a.y);
   const size_t packs = DivideUp(a.part, kCount), most = peers.part_slot / 16;
   for (size_t first = 0; first < packs; first += most) {
     p.first = static_cast<int64_t>(first), p.packs = static_cast<int64_t>(std::min(most, packs - first));

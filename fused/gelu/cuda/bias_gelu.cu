@@ -62,8 +62,7 @@ cudaError_t RunPacks(const Params& p, cudaStream_t stream) {
 
 template <class T, Activation kActivation>
 cudaError_t RunActivation(const Params& p, cudaStream_t stream) {
-  const bool packs =
-      p.width % static_cast<int64_t>(8 / sizeof(T)) == 0 && Aligned(p.x, 8) && Aligned(p.bias, 8) && Aligned(p.y, 8);
+  const bool packs = p.width % static_cast<int64_t>(8 / sizeof(T)) == 0 && AllAligned(8, p.x, p.bias, p.y);
   return packs ? RunPacks<T, kActivation, 8>(p, stream) : RunPacks<T, kActivation, 0>(p, stream);
 }
 

@@ -97,7 +97,7 @@ cudaError_t RunActivation(const MojoGLUArgs& args, cudaStream_t stream) {
                     args.y,        static_cast<int64_t>(args.count),
                     args.alpha,    args.limit > 0 ? args.limit : __builtin_inff(),
                     args.up_offset};
-  if (Aligned(args.gate, 8) && Aligned(args.up, 8) && Aligned(args.y, 8)) {
+  if (AllAligned(8, args.gate, args.up, args.y)) {
     return plain ? RunPacks<T, kActivation, true>(p, stream) : RunPacks<T, kActivation, false>(p, stream);
   }
   const size_t most = static_cast<size_t>(TheDevice().multiprocessors) * 8;

@@ -45,6 +45,12 @@ inline size_t TypeSize(MojoType type) { return type == kMojoFloat32 ? 4 : 2; }
 // Aligned reports whether p is aligned to bytes, a power of two.
 inline bool Aligned(const void* p, size_t bytes) { return (reinterpret_cast<uintptr_t>(p) & (bytes - 1)) == 0; }
 
+// AllAligned is Aligned for several pointers.
+template <class... Pointers>
+bool AllAligned(size_t bytes, Pointers... p) {
+  return (Aligned(p, bytes) && ...);
+}
+
 __host__ __device__ constexpr size_t DivideUp(size_t a, size_t b) { return (a + b - 1) / b; }
 
 // LaunchClusters starts a kernel that begins with WaitForPrevious, in clusters of this size. Its blocks may be
@@ -130,6 +136,13 @@ __device__ __forceinline__ Half FromFloat<Half>(float v) {
 template <>
 __device__ __forceinline__ BFloat FromFloat<BFloat>(float v) {
   return __float2bfloat16_rn(v);
+}
+
+// Number reads element i of a tensor of one of the types.
+__device__ __forceinline__ float Number(const void* p, size_t i, MojoType type) {
+  if (type == kMojoFloat32) return static_cast<const float*>(p)[i];
+  if (type == kMojoFloat16) return ToFloat(static_cast<const Half*>(p)[i]);
+  return ToFloat(static_cast<const BFloat*>(p)[i]);
 }
 
 // Round is v rounded to T.

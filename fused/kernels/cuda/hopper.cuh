@@ -188,25 +188,27 @@ using Columns = std::integral_constant<int, kColumns>;
 #define MOJO_D_30 MOJO_D_28, MOJO_D2(28)
 #define MOJO_R_32 MOJO_R_30 "," MOJO_R15
 #define MOJO_D_32 MOJO_D_30, MOJO_D2(30)
+// MOJO_MULTIPLY is a wgmma of a shape and types, into the first columns of d.
 // clang-format off
-#define MOJO_MULTIPLY(columns, tokens_text, left, right, does, turned, types)                                          \
+#define MOJO_MULTIPLY(columns, shape, operands, does, rest, ...)                                                       \
   asm volatile(                                                                                                        \
       "{\n\t"                                                                                                          \
       ".reg .pred adds;\n\t"                                                                                           \
       "setp.ne.b32 adds, " does ", 0;\n\t"                                                                             \
-      "wgmma.mma_async.sync.aligned.m64n" tokens_text "k16.f32." types " {" MOJO_R_##columns "}, " left ", " right     \
-      ", adds, 1, 1, " turned ", 0;\n\t"                                                                               \
+      "wgmma.mma_async.sync.aligned.m64n" shape " {" MOJO_R_##columns "}, " operands ", adds, 1, 1" rest ";\n\t"       \
       "}"                                                                                                              \
       : MOJO_D_##columns                                                                                               \
-      : "l"(rows), "l"(tokens), "r"(add), "n"(kTurned))
+      : __VA_ARGS__)
 #define MOJO_MULTIPLY_GROUP(columns, tokens_text, left, right, does, turned)                                           \
   template <class T, int kTurned, int kMost>                                                                           \
   __device__ __forceinline__ void MultiplyGroup(Columns<columns>, float(&d)[kMost][4], uint64_t rows, uint64_t tokens, \
                                                 int add) {                                                             \
     if constexpr (std::is_same<T, BFloat>::value) {                                                                    \
-      MOJO_MULTIPLY(columns, tokens_text, left, right, does, turned, "bf16.bf16");                                     \
+      MOJO_MULTIPLY(columns, tokens_text "k16.f32.bf16.bf16", left ", " right, does, ", " turned ", 0", "l"(rows),     \
+                    "l"(tokens), "r"(add), "n"(kTurned));                                                              \
     } else {                                                                                                           \
-      MOJO_MULTIPLY(columns, tokens_text, left, right, does, turned, "f16.f16");                                       \
+      MOJO_MULTIPLY(columns, tokens_text "k16.f32.f16.f16", left ", " right, does, ", " turned ", 0", "l"(rows),       \
+                    "l"(tokens), "r"(add), "n"(kTurned));                                                              \
     }                                                                                                                  \
   }
 // clang-format on
@@ -235,21 +237,13 @@ MOJO_MULTIPLY_GROUP(32, "256", "%128", "%129", "%130", "%131")
   __device__ __forceinline__ void MultiplyKept(Columns<columns>, float(&d)[kMost][4], const uint32_t(&rows)[4],        \
                                                uint64_t right_side, int add) {                                         \
     if constexpr (std::is_same<T, BFloat>::value) {                                                                    \
-      MOJO_MULTIPLY_KEPT_OF(columns, width, left, right, does, turned, "bf16.bf16");                                   \
+      MOJO_MULTIPLY(columns, width "k16.f32.bf16.bf16", left ", " right, does, ", " turned, "r"(rows[0]), "r"(rows[1]),\
+                    "r"(rows[2]), "r"(rows[3]), "l"(right_side), "r"(add), "n"(kTurned));                              \
     } else {                                                                                                           \
-      MOJO_MULTIPLY_KEPT_OF(columns, width, left, right, does, turned, "f16.f16");                                     \
+      MOJO_MULTIPLY(columns, width "k16.f32.f16.f16", left ", " right, does, ", " turned, "r"(rows[0]), "r"(rows[1]),  \
+                    "r"(rows[2]), "r"(rows[3]), "l"(right_side), "r"(add), "n"(kTurned));                              \
     }                                                                                                                  \
   }
-#define MOJO_MULTIPLY_KEPT_OF(columns, width, left, right, does, turned, types)                                        \
-  asm volatile(                                                                                                        \
-      "{\n\t"                                                                                                          \
-      ".reg .pred adds;\n\t"                                                                                           \
-      "setp.ne.b32 adds, " does ", 0;\n\t"                                                                             \
-      "wgmma.mma_async.sync.aligned.m64n" width "k16.f32." types " {" MOJO_R_##columns "}, " left ", " right           \
-      ", adds, 1, 1, " turned ";\n\t"                                                                                  \
-      "}"                                                                                                              \
-      : MOJO_D_##columns                                                                                               \
-      : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(right_side), "r"(add), "n"(kTurned))
 // clang-format on
 MOJO_MULTIPLY_KEPT(8, "64", "{%32,%33,%34,%35}", "%36", "%37", "%38")
 MOJO_MULTIPLY_KEPT(16, "128", "{%64,%65,%66,%67}", "%68", "%69", "%70")
@@ -263,21 +257,13 @@ MOJO_MULTIPLY_KEPT(32, "256", "{%128,%129,%130,%131}", "%132", "%133", "%134")
   __device__ __forceinline__ void MultiplyWidened(Columns<columns>, float (&d)[kMost][4], const uint32_t(&rows)[4],    \
                                                   uint64_t tokens, int add) {                                          \
     if constexpr (kEightBits) {                                                                                        \
-      MOJO_MULTIPLY_WIDENED_OF(columns, width, left, right, does, "k32.f32.e4m3.e4m3", "");                            \
+      MOJO_MULTIPLY(columns, width "k32.f32.e4m3.e4m3", left ", " right, does, "", "r"(rows[0]), "r"(rows[1]),         \
+                    "r"(rows[2]), "r"(rows[3]), "l"(tokens), "r"(add));                                                \
     } else {                                                                                                           \
-      MOJO_MULTIPLY_WIDENED_OF(columns, width, left, right, does, "k16.f32.bf16.bf16", ", 0");                         \
+      MOJO_MULTIPLY(columns, width "k16.f32.bf16.bf16", left ", " right, does, ", 0", "r"(rows[0]), "r"(rows[1]),      \
+                    "r"(rows[2]), "r"(rows[3]), "l"(tokens), "r"(add));                                                \
     }                                                                                                                  \
   }
-#define MOJO_MULTIPLY_WIDENED_OF(columns, width, left, right, does, types, straight)                                   \
-  asm volatile(                                                                                                        \
-      "{\n\t"                                                                                                          \
-      ".reg .pred adds;\n\t"                                                                                           \
-      "setp.ne.b32 adds, " does ", 0;\n\t"                                                                             \
-      "wgmma.mma_async.sync.aligned.m64n" width types " {" MOJO_R_##columns "}, " left ", " right                      \
-      ", adds, 1, 1" straight ";\n\t"                                                                                  \
-      "}"                                                                                                              \
-      : MOJO_D_##columns                                                                                               \
-      : "r"(rows[0]), "r"(rows[1]), "r"(rows[2]), "r"(rows[3]), "l"(tokens), "r"(add))
 // clang-format on
 MOJO_MULTIPLY_WIDENED(1, "8", "{%4,%5,%6,%7}", "%8", "%9")
 MOJO_MULTIPLY_WIDENED(2, "16", "{%8,%9,%10,%11}", "%12", "%13")

@@ -40,6 +40,13 @@ __device__ __forceinline__ void LoadTransposed(uint32_t (&v)[4], uint32_t addres
                : "r"(address));
 }
 
+// Transposed is an 8 x 8 matrix of 16-bit numbers, two in each lane as sums lie, transposed over the warp.
+__device__ __forceinline__ uint32_t Transposed(uint32_t v) {
+  uint32_t out;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(v));
+  return out;
+}
+
 // Packed is two numbers as an operand has them.
 template <class T>
 __device__ __forceinline__ uint32_t Packed(float a, float b) {

@@ -18,6 +18,13 @@ struct Extent {
 // HasTensorMaps reports whether the driver makes maps.
 bool HasTensorMaps();
 
+// HasHopperCode reports whether the device has a kernel's code for capability 9.0, and maps for it.
+template <class Kernel>
+bool HasHopperCode(Kernel* kernel) {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 90 && HasTensorMaps();
+}
+
 // MakeTensorMap makes the map of a tensor of 2 to 5 dimensions, the innermost first. The rows of its boxes are 128 or
 // 64 bytes, with the swizzle of that size in shared memory. Elements outside of the tensor are zero.
 cudaError_t MakeTensorMap(CUtensorMap* map, const void* data, const Extent* extents, int dimensions);

@@ -174,17 +174,8 @@ __global__ void __launch_bounds__(kRowThreads) LayerAnyRow(const Params p) {
 
 template <class T, class Y>
 cudaError_t RunTypes(const MojoAddLayerNormArgs& args, const Params& p, cudaStream_t stream) {
-  bool aligned = true;
-  for (const void* tensor : {args.x, args.residual, args.x_bias, args.scale, args.bias,
-                             static_cast<const void*>(args.y), static_cast<const void*>(args.sum)}) {
-    aligned = aligned && Aligned(tensor, 16);
-  }
+  const bool aligned = AllAligned(16, args.x, args.residual, args.x_bias, args.scale, args.bias, args.y, args.sum);
   return LaunchRows(LayerRows<T, Y, true>, LayerRows<T, Y, false>, LayerAnyRow<T, Y>, p, kPackSize<T>, aligned, stream);
-}
-
-template <class N>
-cudaError_t RunNarrow(const MojoAddLayerNormArgs& args, const Params& p, cudaStream_t stream) {
-  return args.x_type == kMojoFloat32 ? RunTypes<float, N>(args, p, stream) : RunTypes<N, N>(args, p, stream);
 }
 
 }  // namespace
@@ -205,10 +196,9 @@ cudaError_t MojoCudaAddLayerNorm(const MojoAddLayerNormArgs* args, cudaStream_t 
                           1.0f / static_cast<float>(args->width),
                           args->epsilon};
   if (args->x_type != args->y_type && args->x_type != kMojoFloat32) return cudaErrorInvalidValue;
-  switch (args->y_type) {
-    case kMojoFloat32: return mojo::RunTypes<float, float>(*args, p, stream);
-    case kMojoFloat16: return mojo::RunNarrow<mojo::Half>(*args, p, stream);
-    case kMojoBFloat16: return mojo::RunNarrow<mojo::BFloat>(*args, p, stream);
-  }
-  return cudaErrorInvalidValue;
+  return mojo::OfType(args->y_type, [&](auto y) {
+    using Y = decltype(y);
+    return args->x_type == kMojoFloat32 ? mojo::RunTypes<float, Y>(*args, p, stream)
+                                        : mojo::RunTypes<Y, Y>(*args, p, stream);
+  });
 }

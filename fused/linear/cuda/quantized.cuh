@@ -240,8 +240,7 @@ struct QuantizedForm {
 
 // AreAligned reports whether the arrays have the alignment that MojoQuantizedWeights states.
 inline bool AreAligned(const MojoQuantizedWeights& w) {
-  return Aligned(w.codes, 16) && Aligned(w.scale, 16) && Aligned(w.minus, 16) && Aligned(w.super_scale, 16) &&
-         Aligned(w.super_minus, 16);
+  return AllAligned(16, w.codes, w.scale, w.minus, w.super_scale, w.super_minus);
 }
 
 // ToForm is the form of weights.

@@ -211,11 +211,7 @@ bool IsEightBits(const QuantizedProduct& p) { return p.weights.code == Code::kE4
 // The kernels are empty if compiled for another capability, or for a capability and later ones.
 bool HasKernels() {
   if (TheDevice().capability != 90) return false;
-  static const bool has = [] {
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, MultiplyQuantized<false, 32, kQuantizedLinear>) == cudaSuccess &&
-           attributes.ptxVersion >= 90 && HasTensorMaps();
-  }();
+  static const bool has = HasHopperCode(MultiplyQuantized<false, 32, kQuantizedLinear>);
   return has;
 }
 

@@ -9,13 +9,6 @@
 namespace mojo {
 namespace {
 
-// Transposed is an 8 x 8 matrix of 16-bit numbers, as sums lie, transposed over the warp.
-__device__ __forceinline__ uint32_t Transposed(uint32_t v) {
-  uint32_t out;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(v));
-  return out;
-}
-
 // KeepOrder keeps the compiler from moving loads, or the rounding of a tile, up to where registers are not free yet.
 __device__ __forceinline__ void KeepOrder() { asm volatile("" ::: "memory"); }
 __device__ __forceinline__ void KeepOrder(float (&tile)[4]) {

@@ -126,10 +126,7 @@ bool RunsInChunks(const MojoLinearAttentionArgs& args) {
   if (args.decay != nullptr && args.channels != 1) return false;
   if (args.key == 0 || args.key > kMostKeys || args.key % 8 != 0) return false;
   if (args.value == 0 || args.value > kMostValue || args.value % 8 != 0) return false;
-  for (const void* p : {args.q, args.k, args.v}) {
-    if (!Aligned(p, 16)) return false;
-  }
-  if (!Aligned(args.y, 4)) return false;
+  if (!AllAligned(16, args.q, args.k, args.v) || !Aligned(args.y, 4)) return false;
   const bool delta = args.beta != nullptr;
   const int keys = KeysOf(args.key), value = static_cast<int>(args.value), most = TheDevice().shared_bytes;
   return PrepareBytes(keys, value, delta) <= most && ScanBytes(keys, delta, 2) <= most;

@@ -65,15 +65,7 @@ __host__ __device__ __forceinline__ size_t Packed(const MojoMoEArgs& a) {
 // WideLoads reports whether the matrices are of 16 bit numbers, as x is, in 16 byte pieces.
 inline bool WideLoads(const MojoMoEArgs& a) {
   return a.x_type == a.expert_type && a.x_type != kMojoFloat32 && a.hidden % 8 == 0 && a.inner % 8 == 0 &&
-         a.hidden > 0 && a.inner > 0 && Aligned(a.x, 16) && Aligned(a.gate_up, 16) && Aligned(a.down, 16) &&
-         Aligned(a.y, 16);
-}
-
-// Number reads element i of a tensor of one of the types.
-__device__ __forceinline__ float Number(const void* p, size_t i, MojoType type) {
-  if (type == kMojoFloat32) return static_cast<const float*>(p)[i];
-  if (type == kMojoFloat16) return ToFloat(static_cast<const Half*>(p)[i]);
-  return ToFloat(static_cast<const BFloat*>(p)[i]);
+         a.hidden > 0 && a.inner > 0 && AllAligned(16, a.x, a.gate_up, a.down, a.y);
 }
 
 // ChosenExpert is the expert of a choice, or -1 if the id is invalid.

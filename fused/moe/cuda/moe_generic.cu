@@ -108,8 +108,7 @@ cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
 size_t GenericMoEScratch(const MojoMoEArgs& a) { return a.tokens * a.top_k * a.inner * sizeof(float); }
 
 cudaError_t GenericMoE(const MojoMoEArgs& a, cudaStream_t stream) {
-  if (a.expert_type == kMojoFloat32) return Run<float>(a, stream);
-  return a.expert_type == kMojoFloat16 ? Run<Half>(a, stream) : Run<BFloat>(a, stream);
+  return OfType(a.expert_type, [&](auto t) { return Run<decltype(t)>(a, stream); });
 }
 
 }  // namespace mojo

@@ -411,27 +411,8 @@ cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
   if (cudaError_t e = first(a, activated, stream)) return e;
   const int slices = Slices(a);
   const bool in_turns = DivideUp(a.inner, kUnit) >= static_cast<size_t>(slices * kWarps);
-  cudaLaunchAttribute attributes[2] = {};
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(slices, static_cast<unsigned>(DivideUp(a.hidden, 16)));
-  config.blockDim = kThreads;
-  config.stream = stream;
-  config.attrs = attributes;
-  const LaunchPoint point = BeginLaunch(stream);
-  if (point.dependent) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (slices > 1) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs].val.clusterDim.x = slices;
-    attributes[config.numAttrs].val.clusterDim.y = 1;
-    attributes[config.numAttrs++].val.clusterDim.z = 1;
-  }
-  const cudaError_t error =
-      cudaLaunchKernelEx(&config, SmallDown<T>, a, static_cast<const T*>(activated), slices, in_turns);
-  EndLaunch(point, stream);
-  return error;
+  const dim3 grid(slices, static_cast<unsigned>(DivideUp(a.hidden, 16)));
+  return LaunchClusters(SmallDown<T>, slices, grid, kThreads, 0, stream, a, activated, slices, in_turns);
 }
 
 }  // namespace

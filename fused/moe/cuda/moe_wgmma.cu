@@ -281,11 +281,7 @@ cudaError_t LaunchWidth(const MojoMoEArgs& a, const MoEWork& work, Product produ
 // The kernels are empty if compiled for another capability, or for a capability and later ones.
 bool HasHopperTile() {
   if (TheDevice().capability != 90) return false;
-  static const bool has = [] {
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, WarpGroupTile<BFloat, 128, kDown, false>) == cudaSuccess &&
-           attributes.ptxVersion >= 90 && HasTensorMaps();
-  }();
+  static const bool has = HasHopperCode(WarpGroupTile<BFloat, 128, kDown, false>);
   return has;
 }
 

@@ -183,9 +183,7 @@ cudaError_t MojoCudaQMoE(const MojoQMoEArgs* args, cudaStream_t stream) {
     outputs = w.second.y;
     wide = w.second.y_type == kMojoFloat32;
   }
-  const auto kernel = m.x_type == kMojoFloat32   ? SumChoices<float>
-                      : m.x_type == kMojoFloat16 ? SumChoices<Half>
-                                                 : SumChoices<BFloat>;
-  return Launch(kernel, static_cast<unsigned>(DivideUp(m.tokens * (m.hidden / 4), kThreads)), kThreads, 0, stream, m,
-                outputs, wide);
+  const auto blocks = static_cast<unsigned>(DivideUp(m.tokens * (m.hidden / 4), kThreads));
+  return OfType(m.x_type,
+                [&](auto t) { return Launch(SumChoices<decltype(t)>, blocks, kThreads, 0, stream, m, outputs, wide); });
 }

@@ -156,8 +156,8 @@ cudaError_t Run(const Params& p, cudaStream_t stream) {
   constexpr int kCount = kPackSize<X>;
   const size_t least = sizeof(G) * kCount;  // of a pack of the gate
   const int packs = p.width / kCount;
-  if (p.width % kCount != 0 || packs > 4 * kMostThreads || !Aligned(p.x, 16) || !Aligned(p.scale, 16) ||
-      !Aligned(p.gate, least) || !Aligned(p.y, least)) {
+  if (p.width % kCount != 0 || packs > 4 * kMostThreads || !AllAligned(16, p.x, p.scale) ||
+      !AllAligned(least, p.gate, p.y)) {
     return Launch(GatedAnyRow<X, G, S>, dim3(static_cast<unsigned>(p.rows)), dim3(p.width > 2048 ? kMostThreads : 128),
                   0, stream, p);
   }
@@ -174,9 +174,9 @@ cudaError_t Run(const Params& p, cudaStream_t stream) {
   return Launch(GatedRows<X, G, S, 4, false>, grid, dim3(warps(4)), 0, stream, p);
 }
 
-// RunNarrow dispatches on the types; N is the gate's.
+// RunTypes dispatches on the types; N is the gate's.
 template <class N>
-cudaError_t RunNarrow(const MojoGatedRMSNormArgs& args, const Params& p, cudaStream_t stream) {
+cudaError_t RunTypes(const MojoGatedRMSNormArgs& args, const Params& p, cudaStream_t stream) {
   const bool wide_x = args.x_type != args.gate_type, wide_scale = args.scale_type != args.gate_type;
   if (wide_x) return wide_scale ? Run<float, N, float>(p, stream) : Run<float, N, N>(p, stream);
   return wide_scale ? Run<N, N, float>(p, stream) : Run<N, N, N>(p, stream);
@@ -203,10 +203,5 @@ cudaError_t MojoCudaGatedRMSNorm(const MojoGatedRMSNormArgs* args, cudaStream_t 
                           args->epsilon,
                           args->gate_first,
                           args->scale_after_cast};
-  switch (args->gate_type) {
-    case kMojoFloat32: return mojo::Run<float, float, float>(p, stream);
-    case kMojoFloat16: return mojo::RunNarrow<mojo::Half>(*args, p, stream);
-    case kMojoBFloat16: return mojo::RunNarrow<mojo::BFloat>(*args, p, stream);
-  }
-  return cudaErrorInvalidValue;
+  return mojo::OfType(args->gate_type, [&](auto t) { return mojo::RunTypes<decltype(t)>(*args, p, stream); });
 }

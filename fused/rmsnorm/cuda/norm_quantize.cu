@@ -206,17 +206,9 @@ __global__ void __launch_bounds__(kRowThreads) QuantizeAnyRow(const Params p) {
 
 template <class T, class S>
 cudaError_t RunTypes(const MojoNormQuantizeArgs& args, const Params& p, cudaStream_t stream) {
-  bool aligned = Aligned(args.y, 8);
-  for (const void* tensor : {args.x, args.residual, args.scale, static_cast<const void*>(args.sum)}) {
-    aligned = aligned && Aligned(tensor, 16);
-  }
+  const bool aligned = Aligned(args.y, 8) && AllAligned(16, args.x, args.residual, args.scale, args.sum);
   return LaunchRows(QuantizeRows<T, S, true>, QuantizeRows<T, S, false>, QuantizeAnyRow<T, S>, p, kPackSize<T>, aligned,
                     stream);
-}
-
-template <class N>
-cudaError_t RunNarrow(const MojoNormQuantizeArgs& args, const Params& p, cudaStream_t stream) {
-  return args.scale_type == kMojoFloat32 ? RunTypes<N, float>(args, p, stream) : RunTypes<N, N>(args, p, stream);
 }
 
 }  // namespace
@@ -241,10 +233,9 @@ cudaError_t MojoCudaNormQuantize(const MojoNormQuantizeArgs* args, cudaStream_t 
                           args->least_scale,
                           args->scale_after_cast,
                           args->float8};
-  switch (args->x_type) {
-    case kMojoFloat32: return mojo::RunTypes<float, float>(*args, p, stream);
-    case kMojoFloat16: return mojo::RunNarrow<mojo::Half>(*args, p, stream);
-    case kMojoBFloat16: return mojo::RunNarrow<mojo::BFloat>(*args, p, stream);
-  }
-  return cudaErrorInvalidValue;
+  return mojo::OfType(args->x_type, [&](auto x) {
+    using X = decltype(x);
+    return args->scale_type == kMojoFloat32 ? mojo::RunTypes<X, float>(*args, p, stream)
+                                            : mojo::RunTypes<X, X>(*args, p, stream);
+  });
 }

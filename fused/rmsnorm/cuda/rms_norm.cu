@@ -198,13 +198,13 @@ cudaError_t RunAdd(bool add, const Params& p, const NormPlan& plan, cudaStream_t
   return add ? Run<X, Y, S, kUsual, true>(p, plan, stream) : Run<X, Y, S, kUsual, false>(p, plan, stream);
 }
 
-// RunNarrow dispatches on the types; N is the type other than float32, if there is one.
+// RunTypes dispatches on the types; N is the type other than float32, if there is one.
 template <class N>
-cudaError_t RunNarrow(const MojoRMSNormArgs& args, bool add, const Params& p, const NormPlan& plan,
-                      cudaStream_t stream) {
+cudaError_t RunTypes(const MojoRMSNormArgs& args, bool add, const Params& p, const NormPlan& plan,
+                     cudaStream_t stream) {
   if (args.x_type == kMojoFloat32) return RunAdd<float, N, N, false>(add, p, plan, stream);
   if (args.scale_type == kMojoFloat32) return RunAdd<N, N, float, false>(add, p, plan, stream);
-  return RunAdd<N, N, N, true>(add, p, plan, stream);
+  return RunAdd<N, N, N, sizeof(N) == 2>(add, p, plan, stream);
 }
 
 const NormPlan* forced_plan = nullptr;
@@ -230,12 +230,7 @@ cudaError_t RunNorm(const MojoRMSNormArgs& args, bool add, cudaStream_t stream) 
                     0};
   const NormPlan plan = forced_plan != nullptr ? *forced_plan : PlanNorm(args, add);
   const MojoType narrow = args.x_type == kMojoFloat32 ? args.scale_type : args.x_type;
-  switch (narrow) {
-    case kMojoFloat32: return RunAdd<float, float, float, false>(add, p, plan, stream);
-    case kMojoFloat16: return RunNarrow<Half>(args, add, p, plan, stream);
-    case kMojoBFloat16: return RunNarrow<BFloat>(args, add, p, plan, stream);
-  }
-  return cudaErrorInvalidValue;
+  return OfType(narrow, [&](auto t) { return RunTypes<decltype(t)>(args, add, p, plan, stream); });
 }
 
 }  // namespace
@@ -245,8 +240,8 @@ void ForceNormPlan(const NormPlan* plan) { forced_plan = plan; }
 NormPlan PlanNorm(const MojoRMSNormArgs& args, bool add) {
   NormPlan any = {NormPlan::kAny, 0, 1};
   const size_t count = 16 / TypeSize(args.x_type);
-  if (args.width % count != 0 || !Aligned(args.x, 16) || !Aligned(args.scale, 16) || !Aligned(args.y, 16) ||
-      (add && (!Aligned(args.residual, 16) || !Aligned(args.sum, 16)))) {
+  if (args.width % count != 0 || !AllAligned(16, args.x, args.scale, args.y) ||
+      (add && !AllAligned(16, args.residual, args.sum))) {
     return any;
   }
   const size_t packs = args.width / count;

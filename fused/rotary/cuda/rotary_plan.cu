@@ -68,7 +68,7 @@ bool LayOut(const RotaryWork& work, RotaryLaunch* launch, dim3* grid, dim3* bloc
       (args.first != 0 && args.first + args.rotated != args.width)) {
     return false;
   }
-  if (!Aligned(args.x, 16) || !Aligned(args.y, 16) || !Aligned(args.cos, 16) || !Aligned(args.sin, 16)) return false;
+  if (!AllAligned(16, args.x, args.y, args.cos, args.sin)) return false;
   for (size_t i = 0; i < args.rank; ++i) {
     if (args.cos_step[i] % count != 0 || args.sin_step[i] % count != 0) return false;
   }

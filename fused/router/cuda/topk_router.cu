@@ -39,12 +39,6 @@ __device__ __forceinline__ float ScoreAlone(Score score, float v) {
   return score == Score::kSigmoid ? __frcp_rn(1.0f + expf(-v)) : SqrtSoftplus(v);
 }
 
-__device__ __forceinline__ float Number(const void* p, size_t i, MojoType type) {
-  if (type == kMojoFloat32) return static_cast<const float*>(p)[i];
-  if (type == kMojoFloat16) return ToFloat(static_cast<const Half*>(p)[i]);
-  return ToFloat(static_cast<const BFloat*>(p)[i]);
-}
-
 // Top2 are the two greatest numbers seen.
 struct Top2 {
   float first = -INFINITY, second = -INFINITY;
