@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/ort.h"
-#include "moe/cpu/moe_tasks.h"
+#include "moe/cpu/moe.h"
 #include "tests/activations.h"
 #include "tests/moe_runtime_test.h"
 

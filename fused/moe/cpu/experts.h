@@ -1,5 +1,4 @@
-// The code that MoE and QMoE share on the CPU. They differ in how they read weights: their products are in moe_tasks.cc
-// and qmoe_tasks.cc.
+// The code that MoE and QMoE share on the CPU. They differ in how they read weights: each has its own products.
 //
 // Choices are sorted by expert, so that each expert's weights are read once for all its tokens (a grouped GEMM, as in
 // Gale et al., "MegaBlocks", 2022). The outputs of a token's choices are summed in the order of its ids, so results do
