@@ -48,8 +48,4 @@ void ExpertPass::Combine(const ExpertArgs& args, size_t begin, size_t end) const
   }
 }
 
-size_t MostTokens(const ExpertArgs& args, size_t token_bytes) {
-  return std::max<size_t>(1, std::min(args.tokens, args.scratch_bytes / std::max<size_t>(1, token_bytes)));
-}
-
 }  // namespace mojo

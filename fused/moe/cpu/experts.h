@@ -5,8 +5,10 @@
 // not depend on the division of the work.
 #pragma once
 
+#include <algorithm>
+
+#include "cpu/backends.h"
 #include "cpu/scratch.h"
-#include "cpu/simd/kernels.h"
 #include "moe/common/moe.h"
 #include "moe/cpu/moe_plan.h"
 
@@ -69,8 +71,29 @@ struct ExpertPass {
   void Combine(const ExpertArgs& args, size_t begin, size_t end) const;
 };
 
-// MostTokens is how many tokens of token_bytes each a pass takes, at least 1.
-size_t MostTokens(const ExpertArgs& args, size_t token_bytes);
+// RunPasses computes y, in passes of as many tokens of token_bytes each as scratch memory may take, at least 1.
+// take_room divides the memory of so many tokens; work makes the outputs of a pass that has choices.
+template <class Pass>
+OrtStatus* RunPasses(const Api& api, OrtKernelContext* context, const HostMemory& memory, size_t token_bytes,
+                     void (*take_room)(size_t tokens, Pass* pass, HostRoom* room),
+                     OrtStatus* (*work)(const Api& api, OrtKernelContext* context, Pass* pass), Pass* pass) {
+  const ExpertArgs& a = pass->args;
+  const size_t fit = a.scratch_bytes / std::max<size_t>(1, token_bytes);
+  const size_t most = std::max<size_t>(1, std::min(a.tokens, fit));
+  const auto plan = [&](HostRoom* room) { take_room(most, pass, room); };
+  const auto combine = [&](size_t begin, size_t end) { pass->Combine(a, begin, end); };
+  HostScratch scratch;
+  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
+  for (; pass->first_token < a.tokens; pass->first_token += pass->tokens) {
+    pass->tokens = std::min(most, a.tokens - pass->first_token);
+    if (a.top_k > 0) {
+      if (OrtStatus* s = work(api, context, pass)) return s;
+    }
+    const size_t width = std::max<size_t>(1, a.top_k) * a.hidden;
+    if (OrtStatus* s = RunInTasks(api, context, combine, pass->tokens, width)) return s;
+  }
+  return nullptr;
+}
 
 // RunExpertTasks calls task(pass, 0..tasks - 1), on the session's threads if the pass has enough to multiply.
 template <class Pass>

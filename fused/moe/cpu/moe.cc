@@ -1,10 +1,6 @@
 // MoE on the CPU: its steps, each cut into tasks that threads take by turns.
 #include "moe/cpu/moe.h"
 
-#include <algorithm>
-
-#include "cpu/backends.h"
-
 namespace mojo {
 namespace {
 
@@ -294,19 +290,15 @@ void TakeRoom(size_t tokens, Go* go, HostRoom* room) {
   go->outputs = go->x_panels = room->Take<float>(std::max(in_panels, choices) * Padded(a.hidden));
 }
 
-void Combine(const Go& go, size_t begin, size_t end) { go.Combine(go.args, begin, end); }
-
 // Work computes the tokens of one go.
 OrtStatus* Work(const Api& api, OrtKernelContext* context, Go* go) {
   const MoEArgs& a = go->args;
   const size_t choices = go->tokens * a.top_k;
-  if (choices == 0) return RunInTasks(api, context, Combine, *go, go->tokens, a.hidden);
   go->Sort(a, go->lanes, Padded(a.hidden));
   if (OrtStatus* s = RunInTasks(api, context, WidenTokens, *go, go->tokens, a.hidden)) return s;
   if (OrtStatus* s = RunInTasks(api, context, FillPanels, *go, go->runs, choices / go->runs * a.hidden)) return s;
   if (OrtStatus* s = RunExpertTasks(api, context, Activate, go->runs * go->gate_up_blocks, go)) return s;
-  if (OrtStatus* s = RunExpertTasks(api, context, Project, go->runs * go->down_blocks, go)) return s;
-  return RunInTasks(api, context, Combine, *go, go->tokens, a.top_k * a.hidden);
+  return RunExpertTasks(api, context, Project, go->runs * go->down_blocks, go);
 }
 
 // MoEKernel is the state of one node.
@@ -364,15 +356,7 @@ OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const HostMemory& m
   go.gate_up_blocks = Blocks(a.inner, go.gate_up_block);
   go.down_block = a.down.by_rows ? kRowBlock : kColumnBlock;
   go.down_blocks = Blocks(a.hidden, go.down_block);
-  const size_t most = MostTokens(a, token_bytes);
-  HostScratch scratch;
-  const auto plan = [&](HostRoom* room) { TakeRoom(most, &go, room); };
-  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
-  for (; go.first_token < a.tokens; go.first_token += go.tokens) {
-    go.tokens = std::min(most, a.tokens - go.first_token);
-    if (OrtStatus* s = Work(api, context, &go)) return s;
-  }
-  return nullptr;
+  return RunPasses(api, context, memory, token_bytes, TakeRoom, Work, &go);
 }
 
 const Backend kCPUMoE = MakeBackend<MoEKernel>(nullptr);

@@ -4,9 +4,6 @@
 
 #include <string.h>
 
-#include <algorithm>
-
-#include "cpu/backends.h"
 #include "linear/cpu/quantized_weights.h"
 #include "moe/cpu/experts.h"
 
@@ -164,13 +161,10 @@ void TakeRoom(size_t tokens, QMoEGo* go, HostRoom* room) {
   go->outputs = room->Take<float>(choices * a.hidden);
 }
 
-void Combine(const QMoEGo& go, size_t begin, size_t end) { go.Combine(go.args, begin, end); }
-
 // Work computes the tokens of one go.
 OrtStatus* Work(const Api& api, OrtKernelContext* context, QMoEGo* go) {
   const QMoEArgs& a = go->args;
   const size_t choices = go->tokens * a.top_k;
-  if (choices == 0) return RunInTasks(api, context, Combine, *go, go->tokens, a.hidden);
   go->Sort(a, 0, a.hidden);
   go->alone = go->tokens == 1 && go->runs == choices;
   const size_t rows = choices / go->runs;
@@ -180,8 +174,7 @@ OrtStatus* Work(const Api& api, OrtKernelContext* context, QMoEGo* go) {
   if (a.activations != Activations::kFloat) {
     if (OrtStatus* s = RunInTasks(api, context, RoundActivated, *go, go->runs, rows * a.inner)) return s;
   }
-  if (OrtStatus* s = RunExpertTasks(api, context, ProjectPanels, go->runs * groups, go)) return s;
-  return RunInTasks(api, context, Combine, *go, go->tokens, a.top_k * a.hidden);
+  return RunExpertTasks(api, context, ProjectPanels, go->runs * groups, go);
 }
 
 OrtStatus* RunQMoE(const Api& api, OrtKernelContext* context, const HostMemory& memory, const QMoEArgs& a) {
@@ -191,15 +184,7 @@ OrtStatus* RunQMoE(const Api& api, OrtKernelContext* context, const HostMemory& 
   go.tile_bytes = TheLinear()->row_bytes(a.down, a.activations);
   // The bytes of one token; its dimensions are dimensions of tensors in memory.
   const size_t choice_bytes = go.x_bytes + go.tile_bytes + (a.inner + a.hidden + 32) * sizeof(float);
-  const size_t most = MostTokens(a, a.top_k * choice_bytes);
-  HostScratch scratch;
-  const auto plan = [&](HostRoom* room) { TakeRoom(most, &go, room); };
-  if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
-  for (; go.first_token < a.tokens; go.first_token += go.tokens) {
-    go.tokens = std::min(most, a.tokens - go.first_token);
-    if (OrtStatus* s = Work(api, context, &go)) return s;
-  }
-  return nullptr;
+  return RunPasses(api, context, memory, a.top_k * choice_bytes, TakeRoom, Work, &go);
 }
 
 // QMoEKernel is the state of one node.
