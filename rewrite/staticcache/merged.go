@@ -26,10 +26,17 @@ type merged struct {
 
 // findMerged finds a merged decoder, or returns nil.
 func findMerged(g *onnx.Graph) *merged {
+	if len(g.Outputs) == 0 {
+		return nil
+	}
+	first := g.Outputs[0]
+	for first.Producer.Is("Cast") { // of a converted model
+		first = first.Producer.Inputs[0]
+	}
 	for _, n := range g.Nodes {
 		then, otherwise := n.Attr("then_branch"), n.Attr("else_branch")
 		if !n.Is("If") || then == nil || otherwise == nil || then.Graph == nil || otherwise.Graph == nil ||
-			!slices.Contains(n.Outputs, g.Outputs[0]) {
+			!slices.Contains(n.Outputs, first) {
 			continue
 		}
 		flag := n.Input(0)
