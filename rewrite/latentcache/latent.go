@@ -107,9 +107,13 @@ func (c *latentChange) find() error {
 			if s.Graph != c.Model.Graph && !byHeads {
 				continue
 			}
-			if s.Graph != c.Model.Graph {
-				return fmt.Errorf("node %q is in a function, a branch or a loop (%s): inline functions with "+
-					"--inline all", n.Label(), s.Place)
+			switch {
+			case s.Function != nil:
+				return fmt.Errorf("node %q is in function %s.%s: inline functions with --inline all", n.Label(),
+					s.Function.Domain, s.Function.Name)
+			case s.Graph != c.Model.Graph:
+				return fmt.Errorf("node %q is in a branch or a loop (%s): if that is the branch with a past, "+
+					"--cache static keeps only this branch", n.Label(), s.Place)
 			}
 			site, err := c.site(view, n)
 			if err != nil {
@@ -157,6 +161,10 @@ func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error)
 		n.Input(fused.AttentionPastKey), a.KLayout, a.VLayout, queries)
 	if why != nil {
 		return nil, fmt.Errorf("it is not latent attention: %w", why)
+	}
+	if t, stored := c.facts.DataType(l.C), c.facts.DataType(l.W); t != stored {
+		return nil, fmt.Errorf("its latents are in %s and their weights in %s: for one type, use --dtype float16, or "+
+			"--dtype bfloat16 with --backend +CUDA", t, stored)
 	}
 	if d, ok := c.facts.Dim(q, axis); !ok || d != l.Heads {
 		return nil, fmt.Errorf("it has %d heads of keys, another number than of queries", l.Heads)
