@@ -190,9 +190,9 @@ func withoutRatio(s *scope, n *onnx.Node) (func(), error) {
 		if !read {
 			return
 		}
-		g, kept := n.Graph, n.Graph.NewValue(n.Name+"_kept")
+		g, kept := n.Graph, n.Graph.NewValue(n.Label()+"_kept")
 		not := s.edit.NewNode(g, "Not", []*onnx.Value{kept}, []*onnx.Value{mask})
-		not.Name = n.Name + "_Not"
+		not.Name = n.Label() + "_Not"
 		s.edit.TakeOutput(n, 1, kept)
 		s.edit.SetNodes(g, slices.Insert(slices.Clone(g.Nodes), slices.Index(g.Nodes, n)+1, not))
 	}, nil

@@ -114,7 +114,7 @@ func (m *merger) merge(g *onnx.Graph, group []*onnx.Node) error {
 	all := g.NewValue(first.Outputs[0].Name + "_merged")
 	product := m.edit.AddNode(g, "MatMul", []*onnx.Value{first.Input(0), m.edit.AddInitializer(g, weight)},
 		[]*onnx.Value{all})
-	product.Name = first.Name + "_merged"
+	product.Name = first.Label() + "_merged"
 	m.split(g, product, columns, group)
 	return nil
 }
@@ -140,7 +140,7 @@ func (m *merger) together(g *onnx.Graph, group []*onnx.Node, axes map[int]int) (
 	}
 	all := g.NewValue(first.Outputs[0].Name + "_merged")
 	product := m.edit.AddNode(g, first.OpType, inputs, []*onnx.Value{all}, slices.Clone(first.Attributes)...)
-	product.Domain, product.Overload, product.Name = first.Domain, first.Overload, first.Name+"_merged"
+	product.Domain, product.Overload, product.Name = first.Domain, first.Overload, first.Label()+"_merged"
 	return product, nil
 }
 
@@ -150,11 +150,12 @@ func (m *merger) split(g *onnx.Graph, product *onnx.Node, columns []int64, group
 	meta := m.Origin(ruleProducts, group...)
 	product.Metadata = append(product.Metadata, meta...)
 	sizes := m.edit.AddInitializer(g, onnx.NewInt64s("columns", columns))
+	name := group[0].Label() + "_split"
 	var parts []*onnx.Value
 	for _, n := range group {
 		parts = append(parts, n.Outputs[0])
 	}
 	split := m.edit.AddNode(g, "Split", []*onnx.Value{product.Outputs[0], sizes}, parts, onnx.IntAttr("axis", -1))
-	split.Name, split.Metadata = group[0].Name+"_split", meta
+	split.Name, split.Metadata = name, meta
 	m.edit.Drop(group...)
 }
