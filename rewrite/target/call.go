@@ -109,9 +109,22 @@ func (c *Call) Add(domain, op string, n int, inputs []*onnx.Value, attrs ...*onn
 		outs[i] = g.NewValue(op)
 	}
 	node := c.edit.NewNode(g, op, inputs, outs, attrs...)
-	node.Domain = domain
+	node.Domain, node.Name = domain, c.Node.Label()+"_"+op
+	if k := c.count(op); k > 0 {
+		node.Name += fmt.Sprintf("_%d", k)
+	}
 	c.nodes = append(c.nodes, node)
 	return outs
+}
+
+// count counts the added nodes of a type.
+func (c *Call) count(op string) (n int) {
+	for _, added := range c.nodes {
+		if added.OpType == op {
+			n++
+		}
+	}
+	return n
 }
 
 // output adds output i to an added node.

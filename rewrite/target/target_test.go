@@ -82,7 +82,7 @@ func (s site) graph(t *testing.T, opset int64) (*onnx.Graph, *onnx.Node, *onnx.F
 		outputs[i] = g.NewValue(p.Name)
 	}
 	n := g.AddNode(s.op, inputs, outputs, s.attrs...)
-	n.Domain, n.Overload = fused.Domain, f.Overload
+	n.Domain, n.Overload, n.Name = fused.Domain, f.Overload, "site"
 	for _, v := range outputs {
 		g.AddOutput(v)
 	}
@@ -206,6 +206,13 @@ func same(t *testing.T, to *Target, s site) *onnx.Graph {
 	want := evaluate(t, g, opset, []*onnx.Function{f}, inputs)
 	if _, err := s.write(to, n, opset); err != nil {
 		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, n := range g.Nodes {
+		if names[n.Name] || !strings.HasPrefix(n.Name, "site_"+n.OpType) && n.Domain != fused.Domain {
+			t.Errorf("a node (%s) has the name %q", n.OpType, n.Name)
+		}
+		names[n.Name] = true
 	}
 	results := map[string][]*reference.Tensor{"the evaluator": evaluate(t, g, opset, nil, inputs)}
 	if to.OnCPU && !slices.Contains(s.types, bf16) { // onnxruntime's CPU provider has almost no bfloat16 kernels
