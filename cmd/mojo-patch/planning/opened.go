@@ -164,10 +164,10 @@ func keepUnfolded(c *edit.Change, g *onnx.Graph) error {
 // withoutWeight returns a tensor whose elements, if large or missing, are in a file of zeros.
 func withoutWeight(t *onnx.Tensor, zeros string) (*onnx.Tensor, error) {
 	size := t.Size()
-	if size <= largeWeight && t.External == nil || t.DataType == onnx.String {
+	if t.DataType == onnx.String {
 		return t, nil
 	}
-	if size <= largeWeight {
+	if size <= largeWeight { // perhaps assembled from weights in other files
 		b, err := t.Bytes()
 		if err == nil {
 			return onnx.NewTensor(t.Name, t.DataType, t.Dims, b)

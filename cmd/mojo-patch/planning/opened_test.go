@@ -82,6 +82,32 @@ func TestLargeModelsAreNotOpened(t *testing.T) {
 	}
 }
 
+// assembled returns a model with a weight that consists of two parts of an external file.
+func assembled(t *testing.T) *onnx.Model {
+	b := onnxtest.New(21)
+	x := b.Input("x", onnx.Float, 8192)
+	part := func() *onnx.Value { return b.Floats([]int64{4096}, make([]float32, 4096)...) }
+	parts := []*onnx.Value{part(), part()}
+	b.Output(b.Op("Add", x, b.Op("Concat", parts, onnx.IntAttr("axis", 0))))
+	path := filepath.Join(t.TempDir(), "parts.onnx")
+	if err := onnx.Write(path, b.Model, onnx.ExternalDataOver(0)); err != nil {
+		t.Fatal(err)
+	}
+	m, err := onnx.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	concat := m.Graph.Nodes[0]
+	both, err := onnx.Concat("both", 0, []*onnx.Tensor{concat.Inputs[0].Const, concat.Inputs[1].Const})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := m.Graph.Nodes[1]
+	add.SetInput(1, m.Graph.AddInitializer(both))
+	return m
+}
+
 // TestOpened demands an error with an exit code if onnxruntime does not open a patched model, unless it does not open
 // the original model either.
 func TestOpened(t *testing.T) {
@@ -101,6 +127,7 @@ func TestOpened(t *testing.T) {
 		{"opens since it was patched", gates, fused, true, ""},
 		{"not opened before", gates, gates, false, ""},
 		{"never opened", gated(25), gated(25), false, ""},
+		{"weights assembled from a file", assembled(t), assembled(t), true, ""},
 		{"weights that are not there", weighted(t), weighted(t), true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
