@@ -61,7 +61,7 @@ func (d drafts) propose(ctx context.Context, g *Generator, row int, text []int64
 	return list, nil
 }
 
-// follow continues a batch of one sequence from a text. Its caches keep what both begin with.
+// follow continues a batch of one sequence from a text. Its caches keep the common start of both.
 func (b *batch) follow(text []int64) error {
 	seen := b.past
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
-// TestDraft generates with draft models of every form of cache, and of none: the tokens are those without a draft. A
+// TestDraft generates with draft models of every form of cache, or without one: the tokens are those without a draft. A
 // model that drafts for itself proposes only tokens that it chooses, so all are accepted.
 func TestDraft(t *testing.T) {
 	const name = "llama-kv-dynamo-fp32"
@@ -57,7 +57,7 @@ func TestDraft(t *testing.T) {
 	}
 }
 
-// TestDraftRefused names what keeps a model from drafting.
+// TestDraftRefused: the error names the input that keeps a model from drafting.
 func TestDraftRefused(t *testing.T) {
 	path := modelPath("llama-kv-dynamo-fp32")
 	g := open(t, path)
