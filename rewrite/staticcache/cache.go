@@ -154,7 +154,8 @@ type cacheChange struct {
 	readers []*lengthReader
 	runs    []lengthsRun  // of values that depend on the length of the past, if each sequence has its own
 	cuts    []*onnx.Value // the positions among these values
-	counted *onnx.Value   // a mask [batch, tokens] that positions may be sums of, or nil
+	counted *onnx.Value   // a mask [batch, tokens] that positions may be sums of, or that new tokens have, or nil
+	ofNew   []*onnx.Value // its columns of the new tokens
 	checked *prove.CheckReport
 
 	nodes  []*onnx.Node // added nodes

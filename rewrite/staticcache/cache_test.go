@@ -197,6 +197,10 @@ func TestPastLength(t *testing.T) {
 			m.Graph.AddNode("Shape", []*onnx.Value{m.Graph.Value(of)}, []*onnx.Value{out})
 			m.Graph.AddOutput(out)
 		}
+		maskNew(m)
+		if err := m.Graph.Sort(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r := applytest.Apply(t, m, rewrite.Request{StaticCache: &staticcache.Options{PastLength: true}}).Cache
 	if r.LengthFrom != "past_length" {

@@ -35,6 +35,12 @@ func (c *cacheChange) change() error {
 			return err
 		}
 	}
+	if !c.options.RowLengths {
+		c.readOfNew(func(name string) *onnx.Value {
+			axis := c.edit.AddInitializer(g, onnx.NewInt64s("axis", []int64{1}))
+			return c.compute(g, "Slice", g.NewValue(name), c.counted, c.length, c.allTokens(), axis)
+		})
+	}
 	for _, r := range c.readers {
 		length := c.length
 		if r.total {

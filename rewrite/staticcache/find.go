@@ -229,8 +229,11 @@ func (c *cacheChange) checkReaders() error {
 			return err
 		}
 	}
-	if c.options.RowLengths {
+	switch {
+	case c.options.RowLengths:
 		return c.checkRows()
+	case c.counted != nil:
+		return c.maskOfNew()
 	}
 	return nil
 }
@@ -258,18 +261,23 @@ func (c *cacheChange) checkMasks() error {
 			case c.mayBeCounted(mask):
 				c.counted = mask.input
 			default:
-				return fmt.Errorf("node %q (%s) reads %q, which must be as long as the buffers if past_length is "+
-					"an input", n.Label(), n.OpType, mask.input.Name)
+				return c.readsMask(n, mask.input)
 			}
 		}
 	}
 	return nil
 }
 
-// mayBeCounted reports whether positions may be sums of a mask, if each sequence has its own length.
+func (c *cacheChange) readsMask(n *onnx.Node, mask *onnx.Value) error {
+	return fmt.Errorf("node %q (%s) reads %q, which must be as long as the buffers if past_length is an input",
+		n.Label(), n.OpType, mask.Name)
+}
+
+// mayBeCounted reports whether the mask of the new tokens may be read from a mask or, if each sequence has its own
+// length, positions may be its sums.
 func (c *cacheChange) mayBeCounted(mask sizeOf) bool {
 	rank, _ := c.facts.Rank(mask.input)
-	return c.options.RowLengths && rank == 2 && mask.axis == 1 && c.facts.DataType(mask.input).IsInteger() &&
+	return rank == 2 && mask.axis == 1 && c.facts.DataType(mask.input).IsInteger() &&
 		(c.counted == nil || c.counted == mask.input)
 }
 

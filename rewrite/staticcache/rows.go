@@ -205,6 +205,9 @@ func (c *cacheChange) positions() (err error) {
 			}
 			return nil
 		}
+		if c.isOfNew(v) {
+			return nil
+		}
 		if v.IsOutput() {
 			return fmt.Errorf("output %q depends on the length of the past, which differs between the sequences",
 				v.Name)
@@ -308,7 +311,7 @@ func (c *cacheChange) tokensBefore() *onnx.Value {
 // countRows makes each sequence count its positions from its own length.
 func (c *cacheChange) countRows() error {
 	c.readers = nil // nothing reads their lengths any more
-	if len(c.cuts) == 0 {
+	if len(c.cuts)+len(c.ofNew) == 0 {
 		return nil
 	}
 	g := c.Model.Graph
@@ -349,5 +352,10 @@ func (c *cacheChange) countRows() error {
 		c.edit.Reread(v, x)
 		c.edit.Drop(v.Producer)
 	}
+	c.readOfNew(func(name string) *onnx.Value {
+		x := c.compute(g, "GatherElements", g.NewValue(name), c.counted, c.rows)
+		c.edit.SetAttr(x.Producer, onnx.IntAttr("axis", 1))
+		return x
+	})
 	return nil
 }

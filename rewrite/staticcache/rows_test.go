@@ -20,6 +20,28 @@ import (
 func TestRowLengthsOfADecoder(t *testing.T) {
 	t.Run("from the past", func(t *testing.T) { rowsOfADecoder(t, func(*onnx.Model) {}) })
 	t.Run("sums of the mask", func(t *testing.T) { rowsOfADecoder(t, sumMask) })
+	t.Run("the mask of the new tokens", func(t *testing.T) { rowsOfADecoder(t, maskNew) })
+}
+
+// maskNew multiplies the new tokens by their columns of the mask, which are its last ones.
+func maskNew(m *onnx.Model) {
+	g := m.Graph
+	node := func(op string, inputs ...*onnx.Value) *onnx.Value {
+		out := g.NewValue("made")
+		g.AddNode(op, inputs, []*onnx.Value{out}).Name = "of_" + op
+		return out
+	}
+	numbers := func(x ...int64) *onnx.Value { return g.AddInitializer(onnx.NewInt64s("numbers", x)) }
+	tokens := g.Value("embedding")
+	uses := slices.Clone(tokens.Uses())
+	fresh := node("Neg", node("Slice", node("Shape", g.Value("input_ids")), numbers(1), numbers(2)))
+	last := node("Slice", g.Value("attention_mask"), fresh, numbers(1<<30), numbers(1))
+	factor := node("Unsqueeze", node("Cast", last), numbers(2))
+	factor.Producer.Input(0).Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Float)))
+	masked := node("Mul", tokens, factor)
+	for _, use := range uses {
+		use.Node.SetInput(use.Index, masked)
+	}
 }
 
 // sumMask makes a decoder count the valid tokens as positions.
