@@ -19,9 +19,9 @@ type lightning struct {
 	q, k, v *onnx.Value // [batch, heads, tokens, channels]
 }
 
-func newLightning(tokens any, t onnx.DataType) *lightning {
+func newLightning(tokens any) *lightning {
 	b := onnxtest.New(18)
-	in := func(name string, width int) *onnx.Value { return b.Input(name, t, "b", 2, tokens, width) }
+	in := func(name string, width int) *onnx.Value { return b.Input(name, onnx.Float, "b", 2, tokens, width) }
 	return &lightning{b, [2]float64{0.3, 0.05}, in("q", 6), in("k", 6), in("v", 5)}
 }
 
@@ -102,15 +102,6 @@ func TestConstantDecay(t *testing.T) {
 			rows, state := l.sevenTokens(causal)
 			return []*onnx.Value{rows, l.Op("Mul", state, 2.0)}
 		}, true, true},
-		{"a mask of any number of tokens", "n", func(l *lightning) []*onnx.Value {
-			n := l.Op("Squeeze", l.Op("Slice", l.Op("Shape", l.q), l.Ints(2), l.Ints(3)))
-			at := l.Op("Cast", l.Op("Range", 0, n, 1), onnx.IntAttr("to", int64(onnx.Float)))
-			steps := l.Op("Sub", l.Op("Unsqueeze", at, l.Ints(1)), l.Op("Unsqueeze", at, l.Ints(0)))
-			past := l.Op("GreaterOrEqual", steps, 0.0)
-			logs := l.Op("Mul", steps, l.Floats([]int64{2, 1, 1}, -0.5, -0.01))
-			factors := l.Op("Exp", l.Op("Where", past, logs, math.Inf(-1)))
-			return []*onnx.Value{l.Op("MatMul", l.Op("Mul", l.Op("MatMul", l.q, l.turned(l.k)), factors), l.v)}
-		}, false, true},
 		{"no decay", "n", func(l *lightning) []*onnx.Value {
 			scores := l.Op("Trilu", l.Op("MatMul", l.q, l.turned(l.k)), onnx.IntAttr("upper", 0))
 			return []*onnx.Value{l.Op("MatMul", scores, l.v)}
@@ -138,7 +129,7 @@ func TestConstantDecay(t *testing.T) {
 		}, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLightning(c.tokens, onnx.Float)
+			l := newLightning(c.tokens)
 			for _, v := range c.write(l) {
 				l.Output(v)
 			}
@@ -156,7 +147,7 @@ func TestConstantDecay(t *testing.T) {
 
 // TestRatesOfLayers demands that layers of one form, with other rates, are told apart.
 func TestRatesOfLayers(t *testing.T) {
-	l := newLightning(7, onnx.Float)
+	l := newLightning(7)
 	l.v, _ = l.sevenTokens(causal)
 	l.rates[1] = 0.2
 	l.v, _ = l.sevenTokens(causal)
@@ -166,40 +157,46 @@ func TestRatesOfLayers(t *testing.T) {
 		t.Fatalf("%d matches, want 2", len(matches))
 	}
 	for i, want := range []float64{-0.05, -0.2} {
-		var got []float64
-		for _, n := range matches[i].Replacement.Nodes {
-			if c := n.OutputValue(0).Constant(); c != nil && c.DataType == onnx.Float {
-				x, err := reference.FromONNX(c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got = x.F
-			}
-		}
-		if len(got) != 2 || math.Abs(got[1]-want) > 1e-6 {
+		if got := ratesOf(t, matches[i]); len(got) != 2 || math.Abs(got[1]-want) > 1e-6 {
 			t.Errorf("layer %d: rates %v, want %v for the second head", i, got, want)
 		}
 	}
+}
+
+// ratesOf returns the constant of floats in a replacement.
+func ratesOf(t *testing.T, m *patterns.Match) []float64 {
+	t.Helper()
+	for _, n := range m.Replacement.Nodes {
+		if c := n.OutputValue(0).Constant(); c != nil && c.DataType == onnx.Float {
+			x, err := reference.FromONNX(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return x.F
+		}
+	}
+	return nil
 }
 
 // TestConstantDecayOfSteps builds one token whose state decays at a constant rate, with states of half types too.
 func TestConstantDecayOfSteps(t *testing.T) {
 	for _, typ := range []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16} {
 		for name, c := range map[string]struct {
-			factors onnx.Tensor
+			dims    []int64
+			factors []float32
 			rates   int // of the op; 0: the state decays before it
 		}{
-			"of each head":      {*onnx.NewFloat32s("", []int64{2, 1, 1}, []float32{0.9, 0.5}), 2},
-			"of all heads":      {*onnx.NewFloat32s("", []int64{}, []float32{0.9}), 2},
-			"of channels":       {*onnx.NewFloat32s("", []int64{1, 1, 3, 1}, []float32{0.9, 0.5, 0.7}), 6},
-			"of each value":     {*onnx.NewFloat32s("", []int64{4}, []float32{0.9, 0.5, 0.7, 0.8}), 0},
-			"that changes sign": {*onnx.NewFloat32s("", []int64{2, 1, 1}, []float32{0.9, -0.5}), 0},
+			"of each head":      {[]int64{2, 1, 1}, []float32{0.9, 0.5}, 2},
+			"of all heads":      {[]int64{}, []float32{0.9}, 2},
+			"of channels":       {[]int64{1, 1, 3, 1}, []float32{0.9, 0.5, 0.7}, 6},
+			"of each value":     {[]int64{4}, []float32{0.9, 0.5, 0.7, 0.8}, 0},
+			"that changes sign": {[]int64{2, 1, 1}, []float32{0.9, -0.5}, 0},
 		} {
 			t.Run(typ.String()+" "+name, func(t *testing.T) {
 				b := onnxtest.New(18)
 				state := b.Input("state", typ, "b", 2, 3, 4)
 				in := func(name string, width int) *onnx.Value { return b.Input(name, typ, "b", 2, 1, width) }
-				factor := b.Op("Cast", b.Constant(&c.factors), onnx.IntAttr("to", int64(typ)))
+				factor := b.Op("Cast", b.Floats(c.dims, c.factors...), onnx.IntAttr("to", int64(typ)))
 				column := b.Op("Transpose", in("k", 3), onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
 				next := b.Op("Add", b.Op("Mul", factor, state), b.Op("MatMul", column, in("v", 4)))
 				b.Output(next)
@@ -208,14 +205,8 @@ func TestConstantDecayOfSteps(t *testing.T) {
 				if len(matches) != 1 || matches[0].Op != fused.LinearAttentionName {
 					t.Fatalf("found %v", matches)
 				}
-				rates := 0
-				for _, n := range matches[0].Replacement.Nodes {
-					if x := n.OutputValue(0).Constant(); x != nil && x.DataType == onnx.Float {
-						rates = int(x.Len())
-					}
-				}
-				if rates != c.rates {
-					t.Errorf("%d rates, want %d", rates, c.rates)
+				if rates := ratesOf(t, matches[0]); len(rates) != c.rates {
+					t.Errorf("rates %v, want %d", rates, c.rates)
 				}
 			})
 		}
