@@ -220,8 +220,8 @@ func (c *cacheChange) checkReaders() error {
 			return fmt.Errorf("%w, but all caches must be buffers", c.unfused(v, join))
 		}
 		if !buffers[v] && c.isCache(v) {
-			return fmt.Errorf("input %q is not a cache of fused attention, but all caches must be (inspect --why shows "+
-				"why its attention is not fused)", v.Name)
+			return fmt.Errorf("input %q is not a cache of fused attention, but all caches must be (inspect --why "+
+				"shows why its attention is not fused)", v.Name)
 		}
 	}
 	if c.options.PastLength {
