@@ -259,7 +259,9 @@ func TestStaticCacheIsRefused(t *testing.T) {
 		asked  rewrite.Request
 		want   string
 	}{
-		"past":      {reads("past_k0"), rewrite.Request{}, `node "reader" (Relu) also reads "past_k0"`},
+		"past": {reads("past_k0"), rewrite.Request{}, `node "reader" (Relu) also reads "past_k0"`},
+		"bfloat16 for the CPU": {nil, rewrite.Request{DType: onnx.BFloat16},
+			`computes in float32 and cannot write the cache "past_k0" in bfloat16`},
 		"present":   {reads("present_v1"), rewrite.Request{}, `node "reader" (Relu) also reads "present_v1"`},
 		"one stays": {nil, rewrite.Request{Sites: []string{"Attention:transpose_3"}}, "all caches must be"},
 		"fixed": {func(m *onnx.Model) {
