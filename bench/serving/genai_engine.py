@@ -50,7 +50,7 @@ def measure(folder, graph):
     path = folder / "genai_config.json"
     config = json.loads(path.read_text())
     vocabulary = config["model"]["vocab_size"]
-    config["model"]["eos_token_id"] = []
+    config["model"]["eos_token_id"] = [vocabulary - 1]  # hardly ever generated
     for provider in config["model"]["decoder"]["session_options"]["provider_options"]:
         provider["cuda"]["enable_cuda_graph"] = graph
     path.write_text(json.dumps(config))
