@@ -47,7 +47,7 @@ func (c *cacheChange) unfused(v *onnx.Value, join *onnx.Node) error {
 		}
 		if of, t := c.patched.DataType(n.Input(0)), c.patched.DataType(v); of != t {
 			return fmt.Errorf("node %q (Attention) computes in %s and cannot write the cache %q in %s: convert the "+
-				"model with --dtype float16, or for CUDA alone (--backend +CUDA)", n.Label(), of, v.Name, t)
+				"model with --dtype float16, or only for CUDA (--backend +CUDA)", n.Label(), of, v.Name, t)
 		}
 		return fmt.Errorf("node %q (Attention) reads %q, which node %q (Concat) joins from new rows and the "+
 			"cache %q, instead of the cache itself", n.Label(), join.Outputs[0].Name, join.Label(), v.Name)
