@@ -162,10 +162,6 @@ func (c *latentChange) site(view *match.View, n *onnx.Node) (*latentSite, error)
 	if why != nil {
 		return nil, fmt.Errorf("it is not latent attention: %w", why)
 	}
-	if t, stored := c.facts.DataType(l.C), c.facts.DataType(l.W); t != stored {
-		return nil, fmt.Errorf("its latents are in %s and their weights in %s: for one type, use --dtype float16, or "+
-			"--dtype bfloat16 with --backend +CUDA", t, stored)
-	}
 	if d, ok := c.facts.Dim(q, axis); !ok || d != l.Heads {
 		return nil, fmt.Errorf("it has %d heads of keys, another number than of queries", l.Heads)
 	}
