@@ -15,7 +15,7 @@ import (
 // channels. The channels of KPE follow in every head.
 type Latent struct {
 	C, KPE  *onnx.Value // [..., Width] and [..., Rotated] for each token, shared by all heads
-	W       *onnx.Value // the constant matrix, perhaps in another type than C
+	W       *onnx.Value // the constant matrix
 	OutIn   bool        // W is [outputs, inputs]
 	Heads   int64
 	Width   int64 // of C
@@ -115,9 +115,6 @@ func (l *Latent) readProduct(n *onnx.Node, x, w *onnx.Value) bool {
 			return false
 		}
 		w, l.OutIn = g.Resolve(t.Inputs[0]), !l.OutIn
-	}
-	if t := w.Producer; w.Constant() == nil && t.Is("Cast") { // stored in another type
-		w = g.Resolve(t.Inputs[0])
 	}
 	rank, _ := g.Facts.Rank(x)
 	for rank < 3 && x.Producer != nil && (x.Producer.Is("Reshape") || x.Producer.Is("Flatten")) { // all batches

@@ -325,6 +325,21 @@ func TestLatentCacheIsRefused(t *testing.T) {
 				use.Node.SetInput(use.Index, k)
 			}
 		}, notShared},
+		"a matrix stored in another type": {func(g *onnx.Graph) {
+			for _, n := range slices.Clone(g.Nodes) {
+				if w := n.Input(1); n.Is("MatMul") && w.Constant() != nil {
+					dims := w.Constant().Dims
+					half, err := onnx.NewTensor("half", onnx.Float16, dims, make([]byte, 2*dims[0]*dims[1]))
+					if err != nil {
+						t.Fatal(err)
+					}
+					cast := g.NewValue("cast")
+					g.AddNode("Cast", []*onnx.Value{g.AddInitializer(half)}, []*onnx.Value{cast},
+						onnx.IntAttr("to", int64(onnx.Float)))
+					n.SetInput(1, cast)
+				}
+			}
+		}, "it is not latent attention"},
 		"another reader": {func(g *onnx.Graph) {
 			out := g.NewValue("more")
 			out.SetType(onnx.Type{DataType: onnx.Float})
