@@ -96,7 +96,12 @@ func (b *batch) newSteps(logits []int64) (_ *steps, err error) {
 			s.ports = append(s.ports, p)
 		}
 	}
-	w := b.stepWindow()
+	w := b.window(b.begins(), 1, 1)
+	if w.room > 0 {
+		for row := range w.end {
+			w.end[row] = w.room // no token reads past the filled part of the cache
+		}
+	}
 	for _, p := range s.ports {
 		t, err := w.tensor(p)
 		if err != nil {
@@ -120,25 +125,14 @@ func (b *batch) newSteps(logits []int64) (_ *steps, err error) {
 	if s.logits, err = g.session.Allocate(g.layout.logits.name, logits); err != nil {
 		return nil, err
 	}
-	if err := b.addTurn(s, b.held, s.states); err != nil || len(s.states) == 0 {
+	if err := b.addTurn(s, w, b.held, s.states); err != nil || len(s.states) == 0 {
 		return s, err
 	}
-	return s, b.addTurn(s, s.states, b.held)
+	return s, b.addTurn(s, w, s.states, b.held)
 }
 
-// stepWindow describes the one unseen token of each sequence.
-func (b *batch) stepWindow() *window {
-	w := b.window(b.begins(), 1, 1)
-	if w.room > 0 {
-		for row := range w.end {
-			w.end[row] = w.room // no token reads past the filled part of the cache
-		}
-	}
-	return w
-}
-
-// addTurn adds the step that reads states from one place and writes them to another.
-func (b *batch) addTurn(s *steps, from, to map[string]*ort.Value) error {
+// addTurn adds the step that reads states from one place and writes them to another. All other inputs are those of w.
+func (b *batch) addTurn(s *steps, w *window, from, to map[string]*ort.Value) error {
 	g := b.g
 	binding, err := g.session.Bind()
 	if err != nil {
@@ -150,7 +144,6 @@ func (b *batch) addTurn(s *steps, from, to map[string]*ort.Value) error {
 			return err
 		}
 	}
-	w := b.stepWindow()
 	for _, p := range g.layout.others {
 		if p.counts() {
 			continue

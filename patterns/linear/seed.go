@@ -146,7 +146,7 @@ func (s *span) states() (list []*onnx.Value) {
 	return list[:min(len(list), maxStates)]
 }
 
-// fixed reports whether the size of each axis but that of the sequences is known.
+// fixed reports whether the size of each axis except the first, the sequences, is known.
 func (s *span) fixed(v *onnx.Value) bool {
 	rank, ok := s.g.Facts.Rank(v)
 	for axis := 1; ok && axis < rank; axis++ {

@@ -41,7 +41,7 @@ func TestOrderAcrossGraphs(t *testing.T) {
 	}
 }
 
-// TestSpreads: an input broadcasts if each dimension but the last is 1 or that of the other one.
+// TestSpreads: an input broadcasts if each dimension except the last is 1 or equals the other dimension.
 func TestSpreads(t *testing.T) {
 	b := onnxtest.New(20)
 	x := b.Input("x", onnx.Float, "n", 3, 4)

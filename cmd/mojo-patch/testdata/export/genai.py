@@ -25,7 +25,7 @@ def generate(model, prompts, tokens, pad):
 
 
 def serve(model, prompts, tokens):
-    """The first prompt begins alone, and each step adds the next one, beside the tokens of the others."""
+    """Begins with the first prompt. Each step adds another prompt to the sequences that run."""
     engine = og.Engine(model)
     events = engine.create_event_buffer(64)
     requests, texts = [], []
