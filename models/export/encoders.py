@@ -183,12 +183,17 @@ def make(name, dtype):
 def shorten(model):
     """Drops names of nodes, and shapes and names of values inside the graph: most of a file as small as this."""
     del model.graph.value_info[:]
-    names = {}
-    outputs = {value.name for value in model.graph.output}
     for node in model.graph.node:
         node.name = ""
+    number_values(model)
+
+
+def number_values(model):
+    """Names the values inside a graph v0, v1, ...; not of a graph that holds others, which read values by their names."""
+    names = {}
+    outputs = {value.name for value in model.graph.output}
     if any(a.type == onnx.AttributeProto.GRAPH for node in model.graph.node for a in node.attribute):
-        return  # graphs inside read values by their names
+        return
     for node in model.graph.node:
         for name in node.output:
             names[name] = name if name in outputs or not name else f"v{len(names)}"

@@ -24,7 +24,7 @@ def merge(first, decode):
 
 
 def _branch(graph, prefix, weights):
-    """The graph without inputs; its values are named anew, its weights go to weights, equal ones once."""
+    """The graph without inputs; its values are numbered, its weights go to weights, equal ones once."""
     names = {value.name: value.name for value in graph.input}
     for tensor in graph.initializer:
         key = (tensor.data_type, tuple(tensor.dims), tensor.raw_data or tensor.SerializeToString())
@@ -35,6 +35,7 @@ def _branch(graph, prefix, weights):
             weights[key] = stored
         names[tensor.name] = weights[key].name
     nodes = []
+    made = 0
     for old in graph.node:
         node = onnx.NodeProto()
         node.CopyFrom(old)
@@ -43,7 +44,8 @@ def _branch(graph, prefix, weights):
         node.name = f"{prefix}{node.name}"
         node.input[:] = [names[name] if name else "" for name in node.input]
         for name in node.output:
-            names[name] = f"{prefix}{name}" if name else ""
+            names[name] = f"{prefix}/{made}" if name else ""
+            made += 1
         node.output[:] = [names[name] for name in node.output]
         nodes.append(node)
     outputs = []
