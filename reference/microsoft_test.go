@@ -3,6 +3,7 @@
 package reference_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -384,5 +385,81 @@ func TestGatedDeltaNet(t *testing.T) {
 			}
 			likeOnnxruntime(t, "com.microsoft", "GatedDeltaNet", 20, inputs, precision, c.attrs...)
 		})
+	}
+}
+
+// TestPagedAttentionRotates: PagedAttention rotates queries and keys by their positions, before it writes the keys, and
+// takes them from one packed tensor.
+func TestPagedAttentionRotates(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	const tokens, heads, width, half = 5, 4, 16, 8
+	list := func(n int) []float64 {
+		x := make([]float64, n)
+		for i := range x {
+			x[i] = r.NormFloat64()
+		}
+		return x
+	}
+	floats := func(x []float64, shape ...int) *reference.Tensor { return reference.NewFloats(onnx.Double, shape, x) }
+	ints := func(x ...int64) *reference.Tensor { return reference.NewInts(onnx.Int32, []int{len(x)}, x) }
+	all, keys, values := list(tokens*heads*2*width), list(3*16*2*width), list(3*16*2*width)
+	cos, sin, sink := list(24*half), list(24*half), list(heads)
+	positions := []int{17, 18, 0, 1, 2} // two tokens after 17, three of another sequence
+	table := reference.NewInts(onnx.Int32, []int{2, 2}, []int64{2, 0, 1, -1})
+	run := func(interleaved, inside bool, in ...*reference.Tensor) []*reference.Tensor {
+		m := onnx.New(10, 21)
+		n := m.Graph.NewNode("PagedAttention", make([]*onnx.Value, len(in)), onnx.IntAttr("num_heads", heads),
+			onnx.IntAttr("kv_num_heads", 2), onnx.BoolAttr("do_rotary", inside),
+			onnx.BoolAttr("rotary_interleaved", interleaved))
+		n.Domain = onnx.Microsoft
+		for i, x := range in {
+			if x != nil {
+				n.SetInput(i, m.Graph.NewValue("x"))
+			}
+		}
+		n.Outputs = []*onnx.Value{m.Graph.NewValue("y"), m.Graph.NewValue("k"), m.Graph.NewValue("v")}
+		out, err := reference.NewForOpset(21, nil, reference.Options{Exact: true}).Op(n, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for _, interleaved := range []bool{false, true} {
+		var parts [3][]float64 // of all, rotated
+		for i, at := range positions {
+			row := slices.Clone(all[i*heads*2*width : (i+1)*heads*2*width])
+			for h := range heads + 2 {
+				x := row[h*width : (h+1)*width]
+				y := slices.Clone(x)
+				for p := range half {
+					a, b := p, p+half
+					if interleaved {
+						a, b = 2*p, 2*p+1
+					}
+					c, s := cos[at*half+p], sin[at*half+p]
+					y[a], y[b] = x[a]*c-x[b]*s, x[b]*c+x[a]*s
+				}
+				copy(x, y)
+			}
+			parts[0] = append(parts[0], row[:heads*width]...)
+			parts[1] = append(parts[1], row[heads*width:(heads+2)*width]...)
+			parts[2] = append(parts[2], row[(heads+2)*width:]...)
+		}
+		pools := []*reference.Tensor{floats(keys, 3, 16, 2, width), floats(values, 3, 16, 2, width), ints(0, 2, 5),
+			ints(17, 0), table}
+		behind := []*reference.Tensor{floats(cos, 24, half), floats(sin, 24, half), nil, floats(sink, heads)}
+		apart := []*reference.Tensor{floats(parts[0], tokens, heads*width), floats(parts[1], tokens, 2*width),
+			floats(parts[2], tokens, 2*width)}
+		want := run(interleaved, false, append(append(apart, pools...), nil, nil, nil, behind[3])...)
+		got := run(interleaved, true, append(append([]*reference.Tensor{floats(all, tokens, heads*2*width), nil, nil},
+			pools...), behind...)...)
+		for i := range want {
+			for k, x := range want[i].F {
+				if math.Abs(x-got[i].F[k]) > 1e-12 {
+					t.Fatalf("interleaved %t: element %d of output %d is %g, want %g", interleaved, k, i,
+						got[i].F[k], x)
+				}
+			}
+		}
 	}
 }

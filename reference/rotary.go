@@ -7,7 +7,7 @@ var attentionOps = map[string]opDef{
 	"Attention":                         arith(3, opAttention),
 	"com.microsoft:MultiHeadAttention":  arith(3, opMultiHeadAttention),
 	"com.microsoft:GroupQueryAttention": arith(1, opGroupQueryAttention),
-	"com.microsoft:PagedAttention":      arith(8, opPagedAttention),
+	"com.microsoft:PagedAttention":      arith(1, opPagedAttention),
 	"SwiGLU":                            arith(2, opSwiGLU),
 
 	"com.microsoft:RotaryEmbedding": arith(4, opMicrosoftRotaryEmbedding),

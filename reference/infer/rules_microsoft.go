@@ -21,9 +21,11 @@ var microsoftRules = merge(
 		"CausalConvWithState":          plainCausalConv,
 		"GatedDeltaNet":                gatedDeltaNet,
 		"PagedAttention": func(c *call) {
-			if q := c.shape(0); c.has(2) {
-				c.set(0, c.dtype(0), q)
+			q, pool := c.shape(0), c.shape(3)
+			if !c.has(2) && len(q) == 2 && len(pool) == 4 && pool[3] > 0 { // keys and values follow the queries
+				q = []int64{q[0], c.attrInt("num_heads", 0) * pool[3]}
 			}
+			c.set(0, c.dtype(0), q)
 			c.set(1, c.dtype(3), c.shape(3))
 			c.set(2, c.dtype(4), c.shape(4))
 		},
