@@ -202,7 +202,8 @@ func (r Request) filled() *Request {
 	if t := r.Target; t != nil && t.Mixtures {
 		r.Patterns = r.Patterns.WithMixtures()
 	}
-	if t := r.Target; t != nil && t.Masks != target.NoMasks {
+	// Attention on pools takes no masks.
+	if t := r.Target; t != nil && t.Masks != target.NoMasks && r.PagedCache == 0 {
 		r.Patterns = r.Patterns.WithAddedMasks(t.Masks == target.AllMasks)
 	}
 	r.find = r.Patterns.Find

@@ -40,9 +40,9 @@ func chooseTarget(t *target.Target) ([]*registry.Kernel, []registry.KernelReport
 	return chosen, reports
 }
 
-// lower replaces the fused ops of a candidate by the target's ops.
+// lower replaces the fused ops of a candidate by the target's ops, unless they wait for the caches.
 func (p *Plan) lower(c *candidate) (err error) {
-	if t := p.request.Target; t != nil {
+	if t := p.request.Target; t != nil && !p.waits(c) {
 		c.emits, err = c.Lower(t, &target.Products{AccuracyLevel: p.request.AccuracyLevel}, p.run.Facts)
 	}
 	return err

@@ -212,18 +212,30 @@ func (c *Call) swapHeads(v *onnx.Value) *onnx.Value {
 	return c.Op1("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 }
 
+// flashBlock returns the fewest tokens of a block that onnxruntime's FlashAttention reads in place. Its other kernels
+// for prompts have no sinks.
+func flashBlock(width int64) int64 {
+	switch {
+	case width <= 64:
+		return 256
+	case width <= 128:
+		return 128
+	}
+	return 64
+}
+
 // ortPagedAttention writes com.microsoft's PagedAttention. It takes 16-bit types, and onnxruntime has kernels for them
-// only on CUDA, so the model then runs only there.
+// only on CUDA, so the model then runs only there. Sinks are rounded to the type: the caller checks that this keeps
+// them.
 func ortPagedAttention(c *Call) error {
 	a := fused.Read[fused.PagedAttention](c.Site.Attributes)
 	t := c.Type(fused.PagedAttentionQ)
 	q, pool, values := c.Dims(fused.PagedAttentionQ), c.Dims(fused.PagedAttentionKeyCache),
 		c.Dims(fused.PagedAttentionValueCache)
+	sink := c.Input(fused.PagedAttentionSink)
 	switch {
 	case t != onnx.Float16 && t != onnx.BFloat16:
 		return fmt.Errorf("PagedAttention takes float16 and bfloat16, not %s", t)
-	case c.Input(fused.PagedAttentionSink) != nil:
-		return fmt.Errorf("PagedAttention takes sinks in %s, and they are float32", t)
 	case !a.Causal:
 		return errors.New("PagedAttention is written only for attention to earlier keys")
 	case a.HeadOrder == "cyclic":
@@ -238,6 +250,9 @@ func ortPagedAttention(c *Call) error {
 		return fmt.Errorf("PagedAttention takes keys and values of one width, not %d and %d", q[2], values[3])
 	case pool[1] < 16 || pool[1]&(pool[1]-1) != 0:
 		return fmt.Errorf("PagedAttention takes blocks of 16, 32, 64, … tokens, not %d (--cache paged=N)", pool[1])
+	case sink != nil && pool[1] < flashBlock(q[2]):
+		return fmt.Errorf("PagedAttention with sinks of heads of width %d takes blocks of at least %d tokens, not %d "+
+			"(--cache paged=N)", q[2], flashBlock(q[2]), pool[1])
 	}
 	rows := func(v *onnx.Value, width ...int64) *onnx.Value {
 		return c.Op1("Reshape", []*onnx.Value{v, c.Integers(append([]int64{0}, width...)...)})
@@ -247,8 +262,12 @@ func ortPagedAttention(c *Call) error {
 	for i := fused.PagedAttentionKeyCache; i <= fused.PagedAttentionBlockTable; i++ {
 		inputs = append(inputs, c.Input(i))
 	}
-	if slots := c.Input(fused.PagedAttentionSlotMapping); slots != nil {
-		inputs = append(inputs, nil, nil, slots) // after the tables of a rotation
+	inputs = append(inputs, nil, nil, c.Input(fused.PagedAttentionSlotMapping)) // after the tables of a rotation
+	if sink != nil {
+		inputs = append(inputs, c.Cast(sink, onnx.Float, t))
+	}
+	for inputs[len(inputs)-1] == nil {
+		inputs = inputs[:len(inputs)-1]
 	}
 	attrs := []*onnx.Attribute{onnx.IntAttr("num_heads", q[1]), onnx.IntAttr("kv_num_heads", pool[2]),
 		onnx.FloatAttr("scale", a.Scale)}

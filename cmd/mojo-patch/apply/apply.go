@@ -213,7 +213,7 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 	cli.CompleteFile(c, "golden", "npz")
 	cli.Rules(c, "keep-failed evaluator requires golden", "past-length requires cache=static",
 		"extend-masks requires free", "activations requires quantized=mojo",
-		"target excludes cache mla-cache quantized=mojo runs-on: only fused ops do this",
+		"target excludes cache=static mla-cache quantized=mojo runs-on: only fused ops do this",
 		"dry-run excludes golden cache free link-weights quantized=mojo mla-cache crosscheck: "+
 			"--dry-run writes no model",
 		"golden excludes cache=paged: recorded cases have no blocks")

@@ -15,6 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/precision"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/prober"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/session"
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
@@ -196,6 +197,10 @@ func (f *PlanFlags) Begin(a *cli.App) (*Plan, error) {
 	if form, _, _ := strings.Cut(f.Cache, "="); form == pagedcache.Form {
 		if request.PagedCache, err = pagedcache.Parse(f.Cache); err != nil {
 			return nil, fmt.Errorf("--cache %w", err)
+		}
+		if t != nil && !t.Takes(fused.PagedAttentionName) {
+			return nil, fmt.Errorf("--cache %s cannot be combined with --target %s, which has no attention on pools",
+				f.Cache, t.Name)
 		}
 	} else if f.Cache != "" {
 		length, err := staticcache.Parse(f.Cache)
