@@ -31,11 +31,14 @@ const (
 	engineMetadata = "attention_metadata"
 )
 
-var engineNames = []string{engineStarts, enginePast, engineTable, engineMetadata}
+var engineNames = []string{engineStarts, enginePast, engineTable, engineWindowed, engineMetadata}
 
-// metadataInput is the input attention_metadata of onnxruntime's PagedAttention. Its other inputs are those of
-// mojo.PagedAttention, as far as the Engine needs them.
-const metadataInput = 16
+// Inputs of onnxruntime's PagedAttention: the first table of a rotation, and attention_metadata. The inputs before are
+// those of mojo.PagedAttention.
+const (
+	cosInput      = 8
+	metadataInput = 16
+)
 
 // Names of the sizes in the Engine's shapes. The Engine takes logits for one row of each sequence if their first axis
 // is batch_size, and for one row of each token otherwise.
@@ -90,6 +93,12 @@ func (d *decoder) fitEngine(f *GenAIFolder) error {
 		if err := d.passMetadata(); err != nil {
 			return err
 		}
+		if err := d.fixTables(f.ContextLength); err != nil {
+			return err
+		}
+	}
+	if err := d.makeRings(f.ContextLength); err != nil {
+		return err
 	}
 	return d.nameForEngine()
 }
@@ -168,8 +177,16 @@ func (d *decoder) nameForEngine() error {
 		{p.Table, engineTable, onnx.Int32, []onnx.Dim{batch, symbol("max_num_blocks")}},
 		{d.Logits, genaiLogits, d.Logits.DataType, []onnx.Dim{rows, {Value: d.vocabulary()}}},
 	}
+	if d.window != nil {
+		v := d.g.Value(engineWindowed)
+		d.edit.SetType(v, onnx.Type{DataType: onnx.Int32, HasShape: true, Dims: ports[3].dims})
+	}
 	for i, c := range d.Caches {
-		form, dims := layerNames[i%2], append([]onnx.Dim{symbol("num_blocks")}, c.Past.Dims[1:]...)
+		blocks := "num_blocks"
+		if d.rings(i / 2) {
+			blocks += "_windowed"
+		}
+		form, dims := layerNames[i%2], append([]onnx.Dim{symbol(blocks)}, c.Past.Dims[1:]...)
 		ports = append(ports, port{c.Past, layerName(form.past, i/2), c.Past.DataType, dims},
 			port{c.Present, layerName(form.present, i/2), c.Past.DataType, dims})
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 )
 
-// pagedDecoder patches a decoder of two layers for pools of blocks of 16 tokens, and once more for a target.
+// pagedDecoder patches a decoder of two layers for pools of blocks of 16 tokens, also for a target.
 func pagedDecoder(t *testing.T, r rewrite.Request, to *target.Target) *onnx.Model {
 	t.Helper()
 	m, err := onnx.Read(filepath.Join(models, "llama-kv-dynamo-fp32.onnx"))
@@ -25,14 +25,11 @@ func pagedDecoder(t *testing.T, r rewrite.Request, to *target.Target) *onnx.Mode
 	t.Cleanup(func() { m.Close() })
 	r.AssumeAvailable, r.Verify, r.PagedCache = true, rewrite.VerifyOff, 16
 	if to != nil {
-		r.KeepPattern = func(name string) bool { return name == fused.AttentionName }
+		r.Verify, r.Merge = rewrite.VerifyDistinct, rewrite.MergeAll // what is not proven stays outside of attention
 	}
+	r.Target = to
 	_, err = rewrite.Apply(m, r)
 	must(t, err)
-	if to != nil {
-		_, err = rewrite.Apply(m, rewrite.Request{Target: to, Verify: rewrite.VerifyOff})
-		must(t, err)
-	}
 	return m
 }
 
@@ -110,6 +107,11 @@ func TestEngine(t *testing.T) {
 			made, err := onnx.Read(filepath.Join(folder, modelFile))
 			must(t, err)
 			defer made.Close()
+			for _, n := range made.Graph.Nodes {
+				if n.Is("Shape") && n.Input(0).Name == engineTable {
+					t.Errorf("node %q computes tables in each step", n.Label())
+				}
+			}
 			var inputs []string
 			for _, v := range made.Graph.Inputs {
 				typ, _ := v.Type()
@@ -171,6 +173,75 @@ func evaluated(t *testing.T, m *onnx.Model, in map[string]*reference.Tensor) map
 	return out
 }
 
+// TestEngineRings: layers with a window read the second table of blocks, which repeats their rings.
+func TestEngineRings(t *testing.T) {
+	windowed := func(layers ...int) *onnx.Model {
+		m, i := pagedDecoder(t, rewrite.Request{}, nil), 0
+		for _, n := range m.Graph.Nodes {
+			if n.OpType == fused.PagedAttentionName {
+				if slices.Contains(layers, i) {
+					a := fused.Read[fused.PagedAttention](n.Attributes)
+					a.Window = 3
+					n.Attributes = a.Attributes()
+					types := append(slices.Repeat([]onnx.DataType{onnx.Float}, 5), onnx.Int32, onnx.Int32, onnx.Int32)
+					f, err := fused.Lookup(n.OpType).Function(fused.Site{Opset: m.Opset(""), Attributes: n.Attributes,
+						Types: types})
+					must(t, err)
+					if n.Overload = f.Overload; m.Function(f.Domain, f.Name, f.Overload) == nil {
+						m.Functions = append(m.Functions, f)
+					}
+				}
+				i++
+			}
+		}
+		return m
+	}
+	library := filepath.Join(t.TempDir(), "library.so")
+	must(t, os.WriteFile(library, nil, 0o666))
+	for _, c := range []struct {
+		layers  []int
+		context int64
+		rings   bool
+	}{{[]int{1}, 4096, true}, {nil, 4096, false}, {[]int{0, 1}, 4096, false}, {[]int{1}, 512, false}} {
+		m := windowed(c.layers...)
+		feeds, paged := engineInputs(onnx.Float), map[string]*reference.Tensor{}
+		delete(feeds, engineMetadata)
+		for name, x := range feeds {
+			paged[pagedNames.Replace(name)] = x
+		}
+		before, names := evaluated(t, m, paged), onnx.Names(m.Graph.Outputs)
+		folder := t.TempDir()
+		_, err := WriteGenAI(folder, m, GenAIOptions{Tokenizer: filepath.Join(models, "smollm2"), Provider: "cpu",
+			ContextLength: c.context, Library: library, Engine: &EngineOptions{MaxBatch: 5, Blocks: 8}})
+		must(t, err)
+		made, err := onnx.Read(filepath.Join(folder, modelFile))
+		must(t, err)
+		defer made.Close()
+		b, err := os.ReadFile(filepath.Join(folder, "genai_config.json"))
+		must(t, err)
+		for _, text := range []string{`"window_size": 3`, `"block_table_windowed": "block_table_windowed"`,
+			`"chunk_size": 512`} {
+			if strings.Contains(string(b), text) != c.rings {
+				t.Errorf("%v: rings %t, and genai_config.json has %s: %t", c, c.rings, text, !c.rings)
+			}
+		}
+		if c.rings {
+			// The window of the token after 20 others is in the second block of its sequence, the only one of its ring.
+			feeds[engineWindowed] = reference.NewInts(onnx.Int32, []int{3, 2}, []int64{3, 3, 0, 0, 1, 1})
+			v := made.Graph.Value("past_key_values.1.key")
+			if typ, _ := v.Type(); typ.String() != "float32[num_blocks_windowed, 16, 2, 16]" {
+				t.Errorf("the pool of rings is %s", typ)
+			}
+		}
+		after := evaluated(t, made, feeds)
+		for i, v := range made.Graph.Outputs {
+			if !slices.Equal(after[v.Name].F, before[names[i]].F) {
+				t.Errorf("%v: %s differs", c, v.Name)
+			}
+		}
+	}
+}
+
 // TestEngineRefuses: models whose inputs or pools the Engine cannot fill.
 func TestEngineRefuses(t *testing.T) {
 	for reason, change := range map[string]func(*decoder){
@@ -186,5 +257,20 @@ func TestEngineRefuses(t *testing.T) {
 		if err := d.fitEngine(&GenAIFolder{}); !strings.Contains(fmt.Sprint(err), reason) {
 			t.Errorf("%v, want %s", err, reason)
 		}
+	}
+	ort, err := target.Lookup("ort")
+	must(t, err)
+	d, err := readPaged(pagedDecoder(t, rewrite.Request{DType: onnx.Float16}, ort))
+	must(t, err)
+	for _, n := range d.g.Nodes {
+		if isOnnxruntimes(n) {
+			typ, _ := n.Input(cosInput).Type()
+			typ.Dims = []onnx.Dim{{Value: 40}, typ.Dims[1]}
+			n.Input(cosInput).SetType(typ)
+		}
+	}
+	const short = "have rows for 40 positions"
+	if err := d.fitEngine(&GenAIFolder{ContextLength: 64}); !strings.Contains(fmt.Sprint(err), short) {
+		t.Errorf("%v, want %s", err, short)
 	}
 }

@@ -33,6 +33,7 @@ type genAIDecoder struct {
 	Inputs         map[string]string `json:"inputs"`
 	Outputs        map[string]string `json:"outputs"`
 	StateGroups    []genAIStates     `json:"state_groups,omitempty"`
+	Window         *genAIWindow      `json:"sliding_window,omitempty"`
 }
 
 type genAISession struct {
@@ -96,6 +97,9 @@ func (d *decoder) genAIConfig(h *hub, f *GenAIFolder, o GenAIOptions) genAIConfi
 	}
 	if d.paged != nil {
 		c.Engine, c.Model.Decoder.StateGroups = d.engineConfig(*o.Engine), d.stateGroups()
+		if c.Model.Decoder.Window = d.window; d.window != nil {
+			c.Search.ChunkSize = engineChunk
+		}
 	}
 	session := &c.Model.Decoder.SessionOptions
 	if o.Library != "" {

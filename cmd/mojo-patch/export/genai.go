@@ -47,8 +47,9 @@ it is declared for one sequence, and onnxruntime rejects more. With --last-logit
 the logits of each prompt's last token.
 
 With --engine the folder is for og.Engine, which runs many sequences in one step: they join and leave
-between steps, and prompts are computed in chunks beside them. The model is one of apply --cache paged.
-If apply --target ort patched it once more, it has onnxruntime's PagedAttention, for CUDA.
+between steps, and prompts are computed in chunks beside them. The model is one of apply --cache paged,
+with --target ort too for onnxruntime's PagedAttention, which only CUDA has. Layers with a window keep a
+ring of blocks of each sequence, unless all layers have one.
 
 DIR is a Hugging Face checkpoint or a part of one: tokenizer.json (or .gz), tokenizer_config.json, and
 config.json and generation_config.json for end tokens, context and sampling.`,
