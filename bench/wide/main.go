@@ -4,8 +4,9 @@
 // each step in a separate process. Two layers of Llama-3-8B and Qwen3-30B-A3B then go through weights load, apply,
 // quantize, diff and generate: as exported, patched, and with weights of 4 bits, in turns.
 //
-//	go run ./bench/wide [-tool build/mojo-patch] [-dir FOLDER] [-model gpt-oss-20b] [-layers 8]
+//	go run ./bench/wide [-tool build/mojo-patch] [-dir FOLDER] [-model gpt-oss-20b] [-layers 8] [-write]
 //
+// With -write it only writes graph.onnx and model.safetensors of one decoder with a cache.
 // It prints Markdown: sizes, seconds and the memory of each step; for the stacks, tokens per second and the divergence
 // from float32. FOLDER takes twice the size of the checkpoint, for the stacks 20 GB.
 package main
@@ -48,11 +49,15 @@ func main() {
 	dir := flag.String("dir", "", "`folder` for the models (default: a temporary one)")
 	only := flag.String("model", "", "the `name` of one model")
 	layers := flag.Int64("layers", 0, "number of layers (default: as many as fit into 12 GiB of memory)")
+	write := flag.Bool("write", false, "only write a decoder with a cache and its checkpoint into the folder")
 	decoded := flag.String("decode", "", "open this `model` in onnxruntime, and print how it runs")
 	flag.Parse()
 	err := func() error {
 		if *decoded != "" {
 			return decode(*decoded)
+		}
+		if *write {
+			return writeStack(*dir, *only, cmp.Or(*layers, stackLayers))
 		}
 		b := &bench{tool: *tool, dir: *dir}
 		chosen := slices.DeleteFunc(models(), func(m wide) bool { return *only != "" && *only != m.name })

@@ -58,6 +58,26 @@ func (b *bench) stackHeader() {
 	fmt.Println("| --- | --- | ---: | ---: | ---: | ---: | ---: | --- | ---: |")
 }
 
+// writeStack writes the first layers of a decoder with a cache into a folder.
+func writeStack(dir, name string, layers int64) error {
+	oss := checkpoints.GptOss20B
+	if oss.Layers, oss.Cached = layers, true; name == models()[0].name {
+		return writeModel(dir, oss.Build())
+	}
+	for _, s := range stacks(layers) {
+		if s.name == name {
+			return writeModel(dir, s.decoder.Build())
+		}
+	}
+	return fmt.Errorf("unknown decoder with a cache %q", name)
+}
+
+// writeModel writes a model as graph.onnx and model.safetensors.
+func writeModel(dir string, m *checkpoints.Model) error {
+	return errors.Join(onnx.Write(filepath.Join(dir, "graph.onnx"), m.Graph),
+		checkpoints.Safetensors(filepath.Join(dir, "model.safetensors"), m.Tensors))
+}
+
 // runStack takes a stack through all steps.
 func (b *bench) runStack(s stack) (err error) {
 	dir, err := os.MkdirTemp(b.dir, "stack")
@@ -67,8 +87,7 @@ func (b *bench) runStack(s stack) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	graph, checkpoint := at("graph.onnx"), at("model.safetensors")
-	m := s.decoder.Build()
-	if err := errors.Join(onnx.Write(graph, m.Graph), checkpoints.Safetensors(checkpoint, m.Tensors)); err != nil {
+	if err := writeModel(dir, s.decoder.Build()); err != nil {
 		return err
 	}
 	exported, patched, rounded := form{name: "as exported, float32", path: at("exported.onnx")},

@@ -138,9 +138,10 @@ func (d *decoder) angles(theta float64, width int64) (cos, sin *onnx.Value) {
 	for i := range frequencies {
 		frequencies[i] = float32(math.Pow(theta, -2*float64(i)/float64(width)))
 	}
-	positions := d.Op("Cast", d.Op("Unsqueeze", d.positions, []int64{0, 1, 3}), onnx.IntAttr("to", int64(onnx.Float)))
+	row := d.Op("Unsqueeze", d.positions, []int64{0}) // of the batch, as exports have it
+	positions := d.Op("Cast", d.Op("Unsqueeze", row, []int64{2}), onnx.IntAttr("to", int64(onnx.Float)))
 	angles := d.Op("Mul", positions, d.Floats([]int64{width / 2}, frequencies...))
-	return d.Op("Cos", angles), d.Op("Sin", angles)
+	return d.Op("Unsqueeze", d.Op("Cos", angles), []int64{1}), d.Op("Unsqueeze", d.Op("Sin", angles), []int64{1})
 }
 
 // rotated rotates pairs of channels, given as two halves.

@@ -15,6 +15,7 @@ type GptOss struct {
 	Heads, KeyHeads, Width  int64 // of attention
 	Window                  int64
 	Vocabulary              int64
+	Cached                  bool // it continues a past
 }
 
 // GptOss20B has the dimensions of gpt-oss-20b.
@@ -24,6 +25,9 @@ var GptOss20B = GptOss{Layers: 24, Experts: 32, Chosen: 4, Hidden: 2880, Inner: 
 // Build returns the model.
 func (c GptOss) Build() *Model {
 	d := newDecoder(1e-5)
+	if c.Cached {
+		d = newCachedDecoder(1e-5, c.Layers, c.KeyHeads, c.Width)
+	}
 	x := d.embedded(c.Vocabulary, c.Hidden)
 	cos, sin := d.angles(150000, c.Width)
 	masks := []*onnx.Value{d.mask(c.Window), d.mask(0)}
@@ -49,12 +53,18 @@ func (c GptOss) attention(d *decoder, module string, x, cos, sin, mask *onnx.Val
 	shared := func(v *onnx.Value) *onnx.Value { // by the query heads of a group
 		group := c.Heads / c.KeyHeads
 		wide := d.Op("Expand", d.Op("Unsqueeze", v, []int64{2}), d.Op("Concat", d.batch, []int64{c.KeyHeads, group},
-			d.sequence, []int64{c.Width}, onnx.IntAttr("axis", 0)))
-		return d.Op("Reshape", wide, d.Op("Concat", d.batch, []int64{c.Heads}, d.sequence, []int64{c.Width},
+			d.total, []int64{c.Width}, onnx.IntAttr("axis", 0)))
+		return d.Op("Reshape", wide, d.Op("Concat", d.batch, []int64{c.Heads}, d.total, []int64{c.Width},
 			onnx.IntAttr("axis", 0)))
 	}
-	q, k := rotated(project("q_proj", c.Heads)), shared(rotated(project("k_proj", c.KeyHeads)))
-	v := shared(project("v_proj", c.KeyHeads))
+	kept := func(v *onnx.Value) *onnx.Value {
+		if c.Cached {
+			v = d.cached(v)
+		}
+		return shared(v)
+	}
+	q := rotated(project("q_proj", c.Heads))
+	k, v := kept(rotated(project("k_proj", c.KeyHeads))), kept(project("v_proj", c.KeyHeads))
 	scores := d.Op("Mul", d.Op("MatMul", q, d.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))),
 		1/math.Sqrt(float64(c.Width)))
 	sinks := d.Op("Expand", d.Op("Reshape", d.vector(module+"sinks", 0, c.Heads), []int64{1, -1, 1, 1}),
