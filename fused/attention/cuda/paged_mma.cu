@@ -107,7 +107,7 @@ struct Attention {
   __device__ __forceinline__ int From(int row) const { return row / p.group * static_cast<int>(p.heads) + Head(row); }
   __device__ __forceinline__ size_t At(int row) const { return rows.s.token * p.heads + From(row); }
   // All are the keys that a row of the block sees.
-  __device__ __forceinline__ Span All() const {
+  static __device__ __forceinline__ Span All(const Params& p, const Rows& rows) {
     const int last = min(rows.first + L::kRows, rows.count) - 1;
     return {SeenBy(p, rows.s, rows.first / p.group).begin, SeenBy(p, rows.s, last / p.group).end};
   }
@@ -247,32 +247,38 @@ struct Attention {
   }
 };
 
-// AttendParts has blocks [parts, key heads * row tiles * columns of values, sequences].
+// AttendParts has blocks [parts, key heads * row tiles * columns of values, sequences]. A block takes every
+// row_tiles-th tile of its sequence.
 //
-// Registers: 208. Shared memory: 19, 37 and 57 KB for widths of 64, 128 and 256.
+// Registers: 224. Shared memory: 19, 37 and 57 KB for widths of 64, 128 and 256.
 template <class T, int kWidth, int kValues>
 __global__ __launch_bounds__(32, 8) void AttendParts(const __grid_constant__ Params p, int row_tiles) {
+  typedef Attention<T, kWidth, kValues, 1> Block;
   extern __shared__ __align__(128) char memory[];
   WaitForPrevious();
   LetNextStart();
   const int key_heads = static_cast<int>(p.key_heads), tile = blockIdx.y / key_heads;
   Rows rows{Sequence(p, blockIdx.z), tile % row_tiles * 16, 0, static_cast<int>(blockIdx.y) % key_heads};
   rows.count = rows.s.added * p.group;
-  if (!rows.s.HasParts(p) || rows.first >= rows.count) return;
+  if (!rows.s.HasParts(p)) return;
   const int size = rows.s.PartSize();
-  Attention<T, kWidth, kValues, 1> attention(p, rows, tile / row_tiles * kValues, memory);
-  const Span all = attention.All();
-  const int last = max(all.begin, all.end - 1) / size;
-  for (int part = all.begin / size + blockIdx.x; part <= last; part += gridDim.x) {
-    attention.Run({max(all.begin, part * size), min(all.end, (part + 1) * size)});
+  for (; rows.first < rows.count; rows.first += row_tiles * 16) {
+    const Span all = Block::All(p, rows);
+    const int last = max(all.begin, all.end - 1) / size;
+    int part = all.begin / size + blockIdx.x;
+    if (part > last) continue;
+    Block attention(p, rows, tile / row_tiles * kValues, memory);
+    for (; part <= last; part += gridDim.x) {
+      attention.Run({max(all.begin, part * size), min(all.end, (part + 1) * size)});
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (attention.Row(i) >= rows.count) break;
-      const Span& seen = attention.seen[i];
-      if (seen.begin / size == max(seen.begin, seen.end - 1) / size) {
-        if (part == seen.begin / size) attention.StoreRow(i);
-      } else {
-        attention.StorePart(i, part);
+      for (int i = 0; i < 2; ++i) {
+        if (attention.Row(i) >= rows.count) break;
+        const Span& seen = attention.seen[i];
+        if (seen.begin / size == max(seen.begin, seen.end - 1) / size) {
+          if (part == seen.begin / size) attention.StoreRow(i);
+        } else {
+          attention.StorePart(i, part);
+        }
       }
     }
   }
@@ -280,37 +286,39 @@ __global__ __launch_bounds__(32, 8) void AttendParts(const __grid_constant__ Par
 
 // JoinParts adds the parts of a row, a warp each, in their order.
 //
-// Registers: 40. No shared memory.
+// Registers: 56. No shared memory.
 template <class T>
-__global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ Params p, int tokens) {
+__global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ Params p) {
   WaitForPrevious();
   LetNextStart();
-  const int heads = static_cast<int>(p.heads), lane = threadIdx.x % 32;
-  const int n = blockIdx.x * 4 + threadIdx.x / 32, i = n / heads, head = n - i * heads;
-  if (i >= tokens) return;
+  const int heads = static_cast<int>(p.heads), lane = threadIdx.x % 32, step = static_cast<int>(gridDim.x) * 4;
   const Sequence s(p, blockIdx.y);
-  if (!s.HasParts(p) || i >= s.added) return;
-  const Span seen = SeenBy(p, s, i);
-  const int size = s.PartSize(), first = seen.begin / size, last = max(seen.begin, seen.end - 1) / size;
-  if (first == last) return;
-  const size_t at = (s.Slot(p, i) * heads + head) * p.part_slots;
-  float most = -INFINITY, sum = 0;
-  for (int part = first; part <= last; ++part) most = fmaxf(most, p.state[at + part].x);
-  const float base = Finite(most);
-  for (int part = first; part <= last; ++part) sum += p.state[at + part].y * PowerOfTwo(p.state[at + part].x - base);
-  const float by = Ending(most, sum, SinkScore(p.sink, head));
-  T* const y = static_cast<T*>(p.y) + (static_cast<size_t>(s.token + i) * heads + head) * p.value_width;
-  for (int c = lane * 4; c < p.value_width; c += 128) {
-    float total[4] = {};
+  if (!s.HasParts(p)) return;
+  const int size = s.PartSize();
+  for (int n = blockIdx.x * 4 + threadIdx.x / 32; n < s.added * heads; n += step) {
+    const int i = n / heads, head = n - i * heads;
+    const Span seen = SeenBy(p, s, i);
+    const int first = seen.begin / size, last = max(seen.begin, seen.end - 1) / size;
+    if (first == last) continue;
+    const size_t at = (s.Slot(p, i) * heads + head) * p.part_slots;
+    float most = -INFINITY, sum = 0;
+    for (int part = first; part <= last; ++part) most = fmaxf(most, p.state[at + part].x);
+    const float base = Finite(most);
+    for (int part = first; part <= last; ++part) sum += p.state[at + part].y * PowerOfTwo(p.state[at + part].x - base);
+    const float by = Ending(most, sum, SinkScore(p.sink, head));
+    T* const y = static_cast<T*>(p.y) + (static_cast<size_t>(s.token + i) * heads + head) * p.value_width;
+    for (int c = lane * 4; c < p.value_width; c += 128) {
+      float total[4] = {};
 #pragma unroll 4
-    for (int part = first; part <= last; ++part) {
-      const float4 v = *reinterpret_cast<const float4*>(p.part + (at + part) * p.value_width + c);
-      const float weight = PowerOfTwo(p.state[at + part].x - base);
-      total[0] += weight * v.x, total[1] += weight * v.y, total[2] += weight * v.z, total[3] += weight * v.w;
-    }
+      for (int part = first; part <= last; ++part) {
+        const float4 v = *reinterpret_cast<const float4*>(p.part + (at + part) * p.value_width + c);
+        const float weight = PowerOfTwo(p.state[at + part].x - base);
+        total[0] += weight * v.x, total[1] += weight * v.y, total[2] += weight * v.z, total[3] += weight * v.w;
+      }
 #pragma unroll
-    for (float& t : total) t *= by;
-    StorePack(y + c, PackFloats<T>(total));
+      for (float& t : total) t *= by;
+      StorePack(y + c, PackFloats<T>(total));
+    }
   }
 }
 
@@ -327,7 +335,7 @@ __global__ __launch_bounds__(32 * kManyWarps, 2) void AttendTiles(const __grid_c
   const Rows rows = FindRows(p, tile, 16 * kManyWarps, blockIdx.y);
   if (rows.count == 0) return;
   Attention<T, kWidth, kValues, kManyWarps> attention(p, rows, blockIdx.z * kValues, memory);
-  attention.Run(attention.All());
+  attention.Run(attention.All(p, rows));
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (attention.Row(i) < rows.count) attention.StoreRow(i);
@@ -336,7 +344,9 @@ __global__ __launch_bounds__(32 * kManyWarps, 2) void AttendTiles(const __grid_c
 
 template <class T, int kWidth, int kValues>
 cudaError_t Run(const Params& p, cudaStream_t stream) {
-  const size_t columns = DivideUp(p.value_width, kValues), tokens = std::min<size_t>(p.few, p.tokens);
+  // The grids are for sequences of the average number of tokens. Longer ones go around.
+  const size_t columns = DivideUp(p.value_width, kValues);
+  const size_t tokens = std::min<size_t>(p.few, DivideUp(p.tokens, p.sequences));
   if (tokens > 0) {
     constexpr int kBytes = Layout<kWidth, kValues, 1>::kBytes;
     const auto kernel = AttendParts<T, kWidth, kValues>;
@@ -349,7 +359,7 @@ cudaError_t Run(const Params& p, cudaStream_t stream) {
     if (cudaError_t e = Launch(kernel, grid, 32, kBytes, stream, p, static_cast<int>(row_tiles))) return e;
     if (p.part != nullptr) {
       const dim3 joins(static_cast<unsigned>(DivideUp(tokens * p.heads, 4)), static_cast<unsigned>(p.sequences));
-      if (cudaError_t e = Launch(JoinParts<T>, joins, 128, 0, stream, p, static_cast<int>(tokens))) return e;
+      if (cudaError_t e = Launch(JoinParts<T>, joins, 128, 0, stream, p)) return e;
     }
   }
   if (p.tokens <= static_cast<size_t>(p.few)) return cudaSuccess;
