@@ -31,6 +31,7 @@ const (
 	AttentionName           = attention.AttentionName
 	LatentAttentionName     = attention.LatentAttentionName
 	PagedAttentionName      = attention.PagedAttentionName
+	QPagedAttentionName     = attention.QPagedAttentionName
 	AddLayerNormName        = layernorm.AddLayerNormName
 	BiasGELUName            = gelu.BiasGELUName
 	LinearAttentionName     = linearattention.LinearAttentionName
@@ -121,6 +122,7 @@ type (
 	Attention           = attention.Attention
 	LatentAttention     = attention.LatentAttention
 	PagedAttention      = attention.PagedAttention
+	QPagedAttention     = attention.QPagedAttention
 	AddLayerNorm        = layernorm.AddLayerNorm
 	BiasGELU            = gelu.BiasGELU
 	LinearAttention     = linearattention.LinearAttention
@@ -238,6 +240,22 @@ const (
 	PagedAttentionBlockTable               = attention.PagedAttentionBlockTable
 	PagedAttentionSlotMapping              = attention.PagedAttentionSlotMapping
 	PagedAttentionSink                     = attention.PagedAttentionSink
+)
+
+// The inputs of QPagedAttention, in order.
+const (
+	QPagedAttentionQ                        = attention.QPagedAttentionQ
+	QPagedAttentionK                        = attention.QPagedAttentionK
+	QPagedAttentionV                        = attention.QPagedAttentionV
+	QPagedAttentionKeyCache                 = attention.QPagedAttentionKeyCache
+	QPagedAttentionValueCache               = attention.QPagedAttentionValueCache
+	QPagedAttentionCumulativeSequenceLength = attention.QPagedAttentionCumulativeSequenceLength
+	QPagedAttentionPastSeqlens              = attention.QPagedAttentionPastSeqlens
+	QPagedAttentionBlockTable               = attention.QPagedAttentionBlockTable
+	QPagedAttentionKeyScale                 = attention.QPagedAttentionKeyScale
+	QPagedAttentionValueScale               = attention.QPagedAttentionValueScale
+	QPagedAttentionSlotMapping              = attention.QPagedAttentionSlotMapping
+	QPagedAttentionSink                     = attention.QPagedAttentionSink
 )
 
 // The inputs of AddLayerNorm, in order.

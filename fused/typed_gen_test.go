@@ -18,6 +18,7 @@ var typed = map[string]func([]*onnx.Attribute) Typed{
 	"Attention":           func(a []*onnx.Attribute) Typed { return Read[Attention](a) },
 	"LatentAttention":     func(a []*onnx.Attribute) Typed { return Read[LatentAttention](a) },
 	"PagedAttention":      func(a []*onnx.Attribute) Typed { return Read[PagedAttention](a) },
+	"QPagedAttention":     func(a []*onnx.Attribute) Typed { return Read[QPagedAttention](a) },
 	"AddLayerNorm":        func(a []*onnx.Attribute) Typed { return Read[AddLayerNorm](a) },
 	"BiasGELU":            func(a []*onnx.Attribute) Typed { return Read[BiasGELU](a) },
 	"LinearAttention":     func(a []*onnx.Attribute) Typed { return Read[LinearAttention](a) },

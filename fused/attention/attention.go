@@ -7,7 +7,7 @@ import (
 )
 
 // Ops lists the ops of the package in the order of the documentation.
-var Ops = []*op.Op{Op, latentAttention, pagedAttention}
+var Ops = []*op.Op{Op, latentAttention, pagedAttention, quantizedPagedAttention}
 
 // The values of Attention's string attributes.
 const (

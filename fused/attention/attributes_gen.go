@@ -12,6 +12,7 @@ const (
 	AttentionName       = "Attention"
 	LatentAttentionName = "LatentAttention"
 	PagedAttentionName  = "PagedAttention"
+	QPagedAttentionName = "QPagedAttention"
 )
 
 // The inputs of Attention, in order.
@@ -50,6 +51,22 @@ const (
 	PagedAttentionBlockTable
 	PagedAttentionSlotMapping
 	PagedAttentionSink
+)
+
+// The inputs of QPagedAttention, in order.
+const (
+	QPagedAttentionQ = iota
+	QPagedAttentionK
+	QPagedAttentionV
+	QPagedAttentionKeyCache
+	QPagedAttentionValueCache
+	QPagedAttentionCumulativeSequenceLength
+	QPagedAttentionPastSeqlens
+	QPagedAttentionBlockTable
+	QPagedAttentionKeyScale
+	QPagedAttentionValueScale
+	QPagedAttentionSlotMapping
+	QPagedAttentionSink
 )
 
 // Attention has the attributes of the op Attention.
@@ -138,4 +155,17 @@ func (a *PagedAttention) Fields() []any {
 		"scale", &a.Scale, "causal", &a.Causal, "window", &a.Window, "softcap", &a.Softcap,
 		"head_order", &a.HeadOrder,
 	}
+}
+
+// QPagedAttention has the attributes of the op QPagedAttention.
+type QPagedAttention struct {
+	PagedAttention
+}
+
+func (QPagedAttention) OpType() string { return "QPagedAttention" }
+
+func (a QPagedAttention) Attributes() []*onnx.Attribute { return op.WriteAttributes(a.Fields()) }
+
+func (a *QPagedAttention) Fields() []any {
+	return a.PagedAttention.Fields()
 }

@@ -30,52 +30,25 @@ var pagedAttention = &op.Op{
 		"Y[t,h] = round_T(sum over j of p[t,j] * V[j,g]);  without any key seen 0",
 	},
 	Family: attentionFamily,
-	Inputs: []op.Param{
-		{Name: "q", Type: "T", Dims: "S H D", Doc: "the tokens of all sequences, in order"},
-		{Name: "k", Type: "T", Dims: "S Hk D"},
-		{Name: "v", Type: "T", Dims: "S Hk Dv"},
-		{Name: "key_cache", Type: "T", Dims: "N M Hk D", Doc: "a pool of N blocks of M tokens"},
-		{Name: "value_cache", Type: "T", Dims: "N M Hk Dv"},
-		{Name: "cumulative_sequence_length", Type: "int32", Dims: "B+1",
-			Doc: "index in q of the first token of each sequence, then S; not descending"},
-		{Name: "past_seqlens", Type: "int32", Dims: "B", Doc: "tokens of each sequence that the pool has already"},
-		{Name: "block_table", Type: "int32", Dims: "B C",
-			Doc: "the blocks of each sequence, in order, 0 to N-1; -1 is allowed after the block of its last token"},
-		{Name: "slot_mapping", Type: "int32", Optional: true, Dims: "S",
+	Inputs: append(pagedInputs("T"),
+		op.Param{Name: "slot_mapping", Type: "int32", Optional: true, Dims: "S",
 			Doc: "the row of the pool that a token is written to, different for all tokens; -1: not written"},
-		{Name: "sink", Type: "float32", Optional: true, Dims: "H",
-			Doc: "a score of each head that no value goes with"},
-	},
+		op.Param{Name: "sink", Type: "float32", Optional: true, Dims: "H",
+			Doc: "a score of each head that no value goes with"}),
 	Outputs: []op.Param{
 		{Name: "Y", Type: "T", Dims: "S H Dv"},
 		{Name: "key_cache_out", Type: "T", Dims: "N M Hk D"},
 		{Name: "value_cache_out", Type: "T", Dims: "N M Hk Dv"},
 	},
-	Attributes: []op.AttributeSpec{attentionAttributes[0],
-		{Name: "causal", Type: onnx.AttrInt, Bounds: op.Flag, Grid: []any{0, 1}, Doc: "1: no token sees a later key"},
-		attentionAttributes[2], attentionAttributes[3], attentionAttributes[5]},
-	Types: op.Independent("T"),
+	Attributes: pagedAttributes,
+	Types:      op.Independent("T"),
 	Source: "Kwon et al., PagedAttention (2023); attention as in Attention, the pool as in " +
 		"com.microsoft.PagedAttention",
 	Devices: []op.Device{op.CPU, op.CUDA},
 	Where:   []op.Relation{{Text: "Hk divides H", Doc: "heads of k that divide the heads of q"}},
 	Shapes:  pagedExamples,
 	Variant: func(s op.Site) string {
-		attrs := op.Read[PagedAttention](s.Attributes)
-		name := "full"
-		if attrs.Causal {
-			name = "causal"
-		}
-		if attrs.Window > 0 {
-			name += "_window"
-		}
-		if attrs.Softcap > 0 {
-			name += "_softcap"
-		}
-		if attrs.HeadOrder == headCyclic {
-			name += "_" + headCyclic
-		}
-		return name + op.IfGiven(s, PagedAttentionSlotMapping, "_slot_mapping") +
+		return pagedVariant(s) + op.IfGiven(s, PagedAttentionSlotMapping, "_slot_mapping") +
 			op.IfGiven(s, PagedAttentionSink, "_sink")
 	},
 	Wide: func(form op.FormMaker) []op.Form {
@@ -85,15 +58,58 @@ var pagedAttention = &op.Op{
 	Body: pagedBody,
 }
 
+// pagedInputs returns the inputs that all ops have, with pools of a type.
+func pagedInputs(pool string) []op.Param {
+	return []op.Param{
+		{Name: "q", Type: "T", Dims: "S H D", Doc: "the tokens of all sequences, in order"},
+		{Name: "k", Type: "T", Dims: "S Hk D"},
+		{Name: "v", Type: "T", Dims: "S Hk Dv"},
+		{Name: "key_cache", Type: pool, Dims: "N M Hk D", Doc: "a pool of N blocks of M tokens"},
+		{Name: "value_cache", Type: pool, Dims: "N M Hk Dv"},
+		{Name: "cumulative_sequence_length", Type: "int32", Dims: "B+1",
+			Doc: "index in q of the first token of each sequence, then S; not descending"},
+		{Name: "past_seqlens", Type: "int32", Dims: "B", Doc: "tokens of each sequence that the pool has already"},
+		{Name: "block_table", Type: "int32", Dims: "B C",
+			Doc: "the blocks of each sequence, in order, 0 to N-1; -1 is allowed after the block of its last token"},
+	}
+}
+
+var pagedAttributes = []op.AttributeSpec{attentionAttributes[0],
+	{Name: "causal", Type: onnx.AttrInt, Bounds: op.Flag, Grid: []any{0, 1}, Doc: "1: no token sees a later key"},
+	attentionAttributes[2], attentionAttributes[3], attentionAttributes[5]}
+
+// pagedVariant names the variant of the body by the attributes.
+func pagedVariant(s op.Site) string {
+	attrs := op.Read[PagedAttention](s.Attributes)
+	name := "full"
+	if attrs.Causal {
+		name = "causal"
+	}
+	if attrs.Window > 0 {
+		name += "_window"
+	}
+	if attrs.Softcap > 0 {
+		name += "_softcap"
+	}
+	if attrs.HeadOrder == headCyclic {
+		name += "_" + headCyclic
+	}
+	return name
+}
+
 // pagedBody pads the queries to [B, most tokens, H, D], takes each sequence's keys and values out of the pool, and
 // attends by the definition of Attention with a bias that is minus infinity for keys that are not seen.
 func pagedBody(b *op.Body, s op.Site) []*onnx.Value {
-	attrs := op.Read[PagedAttention](s.Attributes)
 	p := newPagedBuilder(b)
 	slots := p.slots(s)
 	keys := p.written("key_cache_out", PagedAttentionKeyCache, PagedAttentionK, slots, s)
 	values := p.written("value_cache_out", PagedAttentionValueCache, PagedAttentionV, slots, s)
+	return []*onnx.Value{p.attended(s, keys, values), keys, values}
+}
 
+// attended returns the result of attention to the keys and values in pools.
+func (p *pagedBuilder) attended(s op.Site, keys, values *onnx.Value) *onnx.Value {
+	b, attrs := p.Body, op.Read[PagedAttention](s.Attributes)
 	attends := op.Site{Opset: s.Opset, Types: make([]onnx.DataType, AttentionSink+1), Attributes: Attention{
 		Scale: attrs.Scale, Softcap: attrs.Softcap, Empty: emptyZero, HeadOrder: attrs.HeadOrder, QLayout: layoutBSNH,
 		KLayout: layoutBSNH, VLayout: layoutBSNH, YLayout: layoutBSNH}.Attributes()}
@@ -115,7 +131,7 @@ func pagedBody(b *op.Body, s op.Site) []*onnx.Value {
 	flat.Producer.SetAttr(onnx.IntAttr("axis", 0))
 	row := b.Call("row", "Add", b.Call("first_row", "Mul", p.sequence, p.most), b.Call("offset", "Sub", p.token,
 		p.rowsOf("own_start", p.starts, p.sequence)))
-	return []*onnx.Value{p.rowsOf("Y", b.Call("rows", "Reshape", y, flat), row), keys, values}
+	return p.rowsOf("Y", b.Call("rows", "Reshape", y, flat), row)
 }
 
 // pagedBuilder builds the definition of PagedAttention. All integers are int64.

@@ -14,7 +14,7 @@ import onnx
 import onnxruntime as ort
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../kernels/tests"))
-from formulas import FORMULAS, I8, I32, NUMPY_TYPE, U8, apart, paged_inputs, random_codes, spread  # noqa: E402
+from formulas import FORMULAS, I8, I32, NUMPY_TYPE, PAGED, U8, apart, paged_inputs, random_codes, spread  # noqa: E402
 from ops import OPS  # noqa: E402
 
 
@@ -53,9 +53,10 @@ def main(folder, library=None, opset=None):
         rng = np.random.default_rng(7)
         feeds = {}
         for c in cases:
-            if c["op"] == "PagedAttention":
-                numbers = zip(c["inputs"][5:], paged_inputs(rng, c["shapes"]))
-                feeds |= {name: v.astype(np.float32) for name, v in numbers if name}
+            if c["op"] in PAGED:
+                numbers = iter(paged_inputs(rng, c["shapes"]))
+                feeds |= {name: next(numbers).astype(np.float32) for name, t in zip(c["inputs"], c["types"])
+                          if name and t == I32}
             for name, shape, t in zip(c["inputs"], c["shapes"], c["types"]):
                 if not name or t == I32:
                     continue

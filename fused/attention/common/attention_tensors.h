@@ -42,6 +42,13 @@ struct PagedSequence {
   const size_t* places = nullptr;  // the row of each key, and behind it kAttentionBlock rows to prefetch
 };
 
+// PoolScales are the scales [blocks, heads] of pools of 8-bit codes.
+struct PoolScales {
+  const float *keys = nullptr, *values = nullptr;
+  size_t block = 0;  // rows of a block
+  bool float8 = false;
+};
+
 // AttentionTensors are the tensors of a running Attention, and their sizes. The steps describe their layout: [batch,
 // heads, tokens, width] in some order, or as given. Omitted tensors are null.
 struct AttentionTensors : CacheLengths {
@@ -51,7 +58,8 @@ struct AttentionTensors : CacheLengths {
   // If not null, [batch]: all keys and values are in k and v, by row and head, and there is no cache. The result for a
   // sequence does not depend on the others.
   const PagedSequence* paged = nullptr;
-  bool values_in_keys = false;  // values are the first value_width channels of keys, and have no cache
+  const PoolScales* scales = nullptr;  // if not null, k and v are codes of a pool
+  bool values_in_keys = false;         // values are the first value_width channels of keys, and have no cache
   const void *q = nullptr, *k = nullptr, *v = nullptr;  // queries, and the added keys and values
   HeadSteps q_steps, k_steps, v_steps, y_steps;
   const void *past_key = nullptr, *past_value = nullptr;  // [batch, key_heads, past, width or value_width]

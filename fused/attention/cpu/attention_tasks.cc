@@ -186,13 +186,44 @@ void Visit(const AttentionGo& go, const Pair& p, size_t begin, size_t end, Read 
   read(keys.Rows(), values.Rows());
 }
 
+// ScalesOf are the factors of the keys and values of a head from begin to end - 1.
+struct ScalesOf {
+  float keys[kAttentionBlock + kMostLanes], values[kAttentionBlock + kMostLanes];
+
+  ScalesOf(const AttentionGo& go, const size_t* places, size_t head, size_t begin, size_t end) {
+    const PoolScales& s = *go.t.scales;
+    for (size_t i = begin, next; i < end; i = next) {
+      next = std::min(end, (i / s.block + 1) * s.block);
+      const size_t at = places[i] / s.block * go.t.key_heads + head;
+      std::fill(keys + (i - begin), keys + (next - begin), s.keys[at]);
+      std::fill(values + (i - begin), values + (next - begin), s.values[at]);
+    }
+    std::fill_n(keys + (end - begin), kMostLanes, 0.0f);
+    std::fill_n(values + (end - begin), kMostLanes, 0.0f);
+  }
+};
+
 // Pack puts the keys and values from begin to end - 1 into the panels of a block.
-void Pack(const AttentionGo& go, const PairRows& keys, const PairRows& values, size_t begin, size_t end,
+void Pack(const AttentionGo& go, const Pair& p, const PairRows& keys, const PairRows& values, size_t begin, size_t end,
           float* key_panel, float* value_panel) {
   const size_t from = keys.places == nullptr ? begin : 0;
-  go.fns.pack({keys.data + from * keys.step * go.size, keys.step, values.data + from * values.step * go.size,
-               values.step, keys.places == nullptr ? nullptr : keys.places + begin, go.t.width, go.t.value_width,
-               end - begin, key_panel, value_panel});
+  AttentionPack a{keys.data + from * keys.step * go.size,
+                  keys.step,
+                  values.data + from * values.step * go.size,
+                  values.step,
+                  keys.places == nullptr ? nullptr : keys.places + begin,
+                  nullptr,
+                  nullptr,
+                  go.t.width,
+                  go.t.value_width,
+                  end - begin,
+                  key_panel,
+                  value_panel};
+  if (go.t.scales == nullptr) return go.fns.pack(a);
+  const ScalesOf scales(go, keys.places, p.head, begin, end);
+  a.key_scales = scales.keys;
+  a.value_scales = scales.values;
+  go.fns.pack(a);
 }
 
 // Mean writes the mean of all values of a pair.
@@ -280,7 +311,7 @@ void WorkOff(const AttentionGo& go, const Worker& w, const Pair& p, size_t tile,
       a.values = values.data;
       a.value_step = values.step;
       if (go.panels) {
-        Pack(go, keys, values, a.begin, a.end, w.key_panel, w.value_panel);
+        Pack(go, p, keys, values, a.begin, a.end, w.key_panel, w.value_panel);
         a.key_panels = w.key_panel;
         a.value_panels = w.value_panel;
         a.first_panel = begin;
@@ -331,6 +362,13 @@ void WorkOffToken(const AttentionGo& go, const Worker& w, size_t sequence, size_
       a.total = state.total;
       a.keys = Head(t.k, t.k_steps, 0, head, go.size);
       a.values = Head(t.v, t.v_steps, 0, head, go.size);
+      if (t.scales == nullptr) {
+        go.fns.add(a);
+        continue;
+      }
+      const ScalesOf scales(go, a.places, head, a.begin, a.end);
+      a.key_scales = scales.keys;
+      a.value_scales = scales.values;
       go.fns.add(a);
     }
   }
@@ -365,7 +403,7 @@ void FillAttentionPanels(const AttentionGo& go, size_t begin, size_t end) {
     const size_t to = std::min(rows, from + kAttentionBlock), at = (in_group * go.blocks + block) * kAttentionBlock;
     Visit(go, p, from, to, [&](const PairRows& keys, const PairRows& values) {
       if (from >= p.length || go.t.queries == 0 || from + kAttentionBlock <= Seen(go, p, 0).begin) return;
-      Pack(go, keys, values, from, std::min(to, p.length), go.key_panels + at * go.t.width,
+      Pack(go, p, keys, values, from, std::min(to, p.length), go.key_panels + at * go.t.width,
            go.value_panels + at * go.total_step);
     });
   }

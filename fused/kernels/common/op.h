@@ -21,7 +21,7 @@
 namespace mojo {
 
 constexpr size_t kMaxInputs = 15;
-constexpr size_t kMaxOutputs = 3;
+constexpr size_t kMaxOutputs = 5;
 
 // The element types of the ops. ToElementType translates those that kernels compute with.
 constexpr ONNXTensorElementDataType kF32 = ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT;

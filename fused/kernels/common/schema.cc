@@ -734,6 +734,81 @@ const OpDef kPagedAttention = {
   kPagedAttentionRelations, 1,
 };
 
+#define TYPES(T, Q) {T, T, T, Q, Q, kI32, kI32, kI32, kF32, kF32, kI32, kF32}, {T, Q, Q, kF32, kF32}
+static constexpr TypeCombo kQPagedAttentionTypes[] = {
+  {TYPES(kF32, kI8)},
+  {TYPES(kF32, kF8)},
+  {TYPES(kF16, kI8)},
+  {TYPES(kF16, kF8)},
+  {TYPES(kBF16, kI8)},
+  {TYPES(kBF16, kF8)},
+};
+#undef TYPES
+
+static constexpr AttributeDef kQPagedAttentionAttributes[] = {
+  {"scale", Type::kFloat, {}, 0, false, offsetof(QPagedAttentionAttributes, attention.scale), {-FLT_MAX, FLT_MAX, 1, {}, 0, "a finite number"}},
+  {"causal", Type::kInt, {}, 0, true, offsetof(QPagedAttentionAttributes, attention.causal), {0, 1, 1, {}, 0, "0 or 1"}},
+  {"window", Type::kInt, {}, 0, false, offsetof(QPagedAttentionAttributes, attention.window), {0, 0x1p63, 1, {}, 0, "a number of at least 0"}},
+  {"softcap", Type::kFloat, {}, 0, false, offsetof(QPagedAttentionAttributes, attention.softcap), {0, FLT_MAX, 1, {}, 0, "a finite number of at least 0"}},
+  {"head_order", Type::kString, {"blocked", "cyclic"}, 2, true, offsetof(QPagedAttentionAttributes, attention.cyclic), {}},
+};
+
+static constexpr SizeDef kQPagedAttentionSizeDefs[] = {
+  {"S", 's', 1031}, {"H", 's', 2049}, {"D", 's', 11}, {"Hk", 's', 798}, {"Dv", 's', 20}, {"N", 's', 792}, {"M", 's', 24}, {"B", 's', 192}, {"C", 's', 128}, {"1", 'n', 1}, {"B+1", '+', 0, 7, 9}
+};
+
+static constexpr DimDef kQPagedAttentionDims[] = {
+  {0}, {1}, {2},
+  {0}, {3}, {2},
+  {0}, {3}, {4},
+  {5}, {6}, {3}, {2},
+  {5}, {6}, {3}, {4},
+  {10},
+  {7},
+  {7}, {8},
+  {5}, {3},
+  {0},
+  {1},
+  {0}, {1}, {4},
+};
+
+static constexpr ShapeDef kQPagedAttentionShapes[] = {
+  {-1, 1, {{kQPagedAttentionDims + 0, 3, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 3, 3, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 6, 3, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 9, 4, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 13, 4, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 17, 1, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 18, 1, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 19, 2, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 21, 2, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 21, 2, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 23, 1, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 24, 1, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 25, 3, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 9, 4, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 13, 4, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 21, 2, -1}}},
+  {-1, 1, {{kQPagedAttentionDims + 21, 2, -1}}},
+};
+
+static constexpr RelationDef kQPagedAttentionRelations[] = {
+  {'d', 3, 1, -1, 0, false, "Hk divides H", "heads of k that divide the heads of q"},
+};
+
+const OpDef kQPagedAttention = {
+  "QPagedAttention",
+  {"q", "k", "v", "key_cache", "value_cache", "cumulative_sequence_length", "past_seqlens", "block_table", "key_scale", "value_scale", "slot_mapping", "sink"}, 12, 10,
+  {"Y", "key_cache_out", "value_cache_out", "key_scale_out", "value_scale_out"}, 5, 5,
+  kQPagedAttentionTypes, 6,
+  kQPagedAttentionAttributes, 5,
+  nullptr, 0,
+  sizeof(QPagedAttentionAttributes),
+  kQPagedAttentionSizeDefs, 9,
+  kQPagedAttentionShapes, kQPagedAttentionShapes + 12,
+  kQPagedAttentionRelations, 1,
+};
+
 #define TYPES(T, S) {T, T, S, S, T}, {S, T}
 static constexpr TypeCombo kAddLayerNormTypes[] = {
   {TYPES(kF32, kF32)},

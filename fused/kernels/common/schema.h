@@ -21,6 +21,7 @@
   X(Attention) \
   X(LatentAttention) \
   X(PagedAttention) \
+  X(QPagedAttention) \
   X(AddLayerNorm) \
   X(BiasGELU) \
   X(LinearAttention) \
@@ -132,6 +133,11 @@ using LatentAttentionCall = CallOf<kLatentAttention, LatentAttentionAttributes, 
 extern const OpDef kPagedAttention;
 enum PagedAttentionInput { kPagedAttentionQ, kPagedAttentionK, kPagedAttentionV, kPagedAttentionKeyCache, kPagedAttentionValueCache, kPagedAttentionCumulativeSequenceLength, kPagedAttentionPastSeqlens, kPagedAttentionBlockTable, kPagedAttentionSlotMapping, kPagedAttentionSink };
 using PagedAttentionCall = CallOf<kPagedAttention, PagedAttentionAttributes, PagedAttentionSizes>;
+
+// QPagedAttention(q:T, k:T, v:T, key_cache:Q, value_cache:Q, cumulative_sequence_length:int32, past_seqlens:int32, block_table:int32, key_scale:float32, value_scale:float32, slot_mapping:int32 optional, sink:float32 optional) -> Y:T, key_cache_out:Q, value_cache_out:Q, key_scale_out:float32, value_scale_out:float32
+extern const OpDef kQPagedAttention;
+enum QPagedAttentionInput { kQPagedAttentionQ, kQPagedAttentionK, kQPagedAttentionV, kQPagedAttentionKeyCache, kQPagedAttentionValueCache, kQPagedAttentionCumulativeSequenceLength, kQPagedAttentionPastSeqlens, kQPagedAttentionBlockTable, kQPagedAttentionKeyScale, kQPagedAttentionValueScale, kQPagedAttentionSlotMapping, kQPagedAttentionSink };
+using QPagedAttentionCall = CallOf<kQPagedAttention, QPagedAttentionAttributes, QPagedAttentionSizes>;
 
 // AddLayerNorm(X:T, residual:T, scale:S, bias:S, X_bias:T optional) -> Y:S, sum:T optional
 extern const OpDef kAddLayerNorm;

@@ -173,6 +173,10 @@ struct LatentAttentionAttributes {
   bool w_out_in = false;  // w_layout is out_in
 };
 
+struct QPagedAttentionAttributes {
+  PagedAttentionAttributes attention;
+};
+
 struct LinearAttributes {
   EmbeddingAttributes weights;
   Activations activations{};
@@ -238,6 +242,10 @@ struct LatentAttentionSizes {
 };
 
 struct PagedAttentionSizes {
+  size_t S, H, D, Hk, Dv, N, M, B, C;
+};
+
+struct QPagedAttentionSizes {
   size_t S, H, D, Hk, Dv, N, M, B, C;
 };
 

@@ -370,8 +370,8 @@ void FillPaged(Random* r, const Call& c, std::vector<OrtValue>* values) {
       !fits(mojo::kPagedAttentionKeyCache, 4) || !fits(mojo::kPagedAttentionBlockTable, 2)) {
     return;
   }
-  for (size_t i = kFirst; i < std::min<size_t>(c.inputs.size(), mojo::kPagedAttentionSink); ++i) {
-    if (!fits(i, i == mojo::kPagedAttentionBlockTable ? 2 : 1)) continue;
+  for (size_t i = kFirst; i < c.inputs.size(); ++i) {
+    if (c.types->inputs[i] != mojo::kI32 || !fits(i, i == mojo::kPagedAttentionBlockTable ? 2 : 1)) continue;
     const auto n = static_cast<size_t>(Elements(c.inputs[i])), spoiled = r->OneIn(8) ? r->Below(n) : n;
     for (size_t k = 0; k < n; ++k) {
       const auto number =
@@ -393,7 +393,7 @@ std::string Run(const OrtApi& api, const OrtCustomOp* op, const Call& c) {
     context.inputs.push_back(c.inputs[i] == kLeftOut ? nullptr : &inputs[i]);
     if (c.constant[i] && c.inputs[i] != kLeftOut) info.constants[i] = &inputs[i];
   }
-  if (c.op == &mojo::kPagedAttention && c.data < 2) FillPaged(&r, c, &inputs);
+  if ((c.op == &mojo::kPagedAttention || c.op == &mojo::kQPagedAttention) && c.data < 2) FillPaged(&r, c, &inputs);
   const OrtValue declared{c.declared, {}, nullptr};
   if (!c.declared.empty()) info.declared = &declared;
   for (size_t i = 0; i < outputs.size(); ++i) {

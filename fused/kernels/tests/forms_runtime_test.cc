@@ -40,9 +40,14 @@ Result RunForm(const OrtApi& api, const OrtCustomOp* op, const Form& form, const
     context.outputs[1] = &inputs[mojo::kAttentionPastKey];
     context.outputs[2] = &inputs[mojo::kAttentionPastValue];
   }
-  if (in_place && form.op.name == mojo::kPagedAttention.name) {
+  const bool coded = form.op.name == mojo::kQPagedAttention.name;
+  if (in_place && (coded || form.op.name == mojo::kPagedAttention.name)) {
     context.outputs[1] = &inputs[mojo::kPagedAttentionKeyCache];
     context.outputs[2] = &inputs[mojo::kPagedAttentionValueCache];
+  }
+  if (in_place && coded) {
+    context.outputs[3] = &inputs[mojo::kQPagedAttentionKeyScale];
+    context.outputs[4] = &inputs[mojo::kQPagedAttentionValueScale];
   }
   Result result;
   void* kernel = nullptr;

@@ -302,8 +302,11 @@ def paged_attention(q, k, v, key_cache, value_cache, cumulative_sequence_length,
     return [rounded(y, dtype), rounded(keys, dtype), rounded(values, dtype)]
 
 
+PAGED = ("PagedAttention", "QPagedAttention")
+
+
 def paged_inputs(rng, shapes):
-    """The integer inputs of PagedAttention: sequences of unequal lengths in blocks in any order, of which some have no
+    """The integer inputs of PAGED ops: sequences of unequal lengths in blocks in any order, of which some have no
     token. Blocks after the last token of a sequence are -1.
     """
     (tokens, *_), (pool, block, *_), (batch, most) = shapes[0], shapes[3], shapes[7]
@@ -331,6 +334,8 @@ def spread(name):
     """
     if name in ("decay", "beta"):
         return 0.1
+    if name in ("key_scale", "value_scale"):  # of codes of up to 448
+        return 2.0**-7
     return 2.0**-9 if name.startswith(("gate_up_", "down_")) and name.endswith(("scale", "minus")) else 1.0
 
 

@@ -16,10 +16,12 @@ ATTRIBUTES = dict(scale=0.3, causal=1, window=0, softcap=0.0, head_order="blocke
 class PagedAttentionTest(OpTest):
     """PagedAttention beyond the forms: any sizes, the same bits in any batch, pools in place, wrong numbers."""
 
+    op = "PagedAttention"
+
     def setUp(self):
         super().setUp()
-        if h.device() not in OPS["PagedAttention"].devices or not h.in_library(OPS["PagedAttention"]):
-            self.skipTest("the library has no PagedAttention")
+        if h.device() not in OPS[self.op].devices or not h.in_library(OPS[self.op]):
+            self.skipTest(f"the library has no {self.op}")
 
     def step(self, past, added, heads=4, key_heads=2, width=16, value_width=16, block=16, dtype=F32):
         """Inputs by name: sequences in blocks in any order, with NaN in unused rows of the pools."""

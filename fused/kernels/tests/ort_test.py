@@ -8,11 +8,12 @@ import numpy as np
 from onnx import helper
 
 import harness as h
-from formulas import FORMULAS, apart, paged_inputs, random_codes, spread
+from formulas import FORMULAS, PAGED, apart, paged_inputs, random_codes, spread
 from harness import BF16, F16, F32, I8, I32, I64, U8
 from ops import OPS
 from ort_attention_test import AttentionTest, LatentAttentionTest  # unittest finds them here
 from ort_case import OpTest
+from ort_codes_test import QPagedAttentionTest
 from ort_experts_test import MoETest, TopKRouterTest
 from ort_norm_test import GLUTest, RMSNormTest
 from ort_paged_test import PagedAttentionTest
@@ -27,7 +28,7 @@ class EveryOpTest(OpTest):
         """Random values; integers are experts, of which the forms have more than three. If an op returns an order, no
         two elements of a row are close, and later inputs move them little.
         """
-        values, paged = [], iter(paged_inputs(self.rng, shapes) if op.name == "PagedAttention" else ())
+        values, paged = [], iter(paged_inputs(self.rng, shapes) if op.name in PAGED else ())
         for name, shape, dtype in zip(op.inputs, shapes, types):
             if shape is None:
                 values.append(None)

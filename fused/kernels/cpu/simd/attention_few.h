@@ -277,7 +277,15 @@ void AddFewRows(const AttentionTile& t, const Rows& keys, const Rows& values) {
     for (size_t j = 0; j < count; j += kLanes) {
       ScoreKeys<T>(t, keys.From(key + j), Smaller(count - j, kLanes), t.scores + j);
     }
-    Weigh(t, 0, t.rows, key, (count + kLanes - 1) / kLanes * kLanes, t.scores);
+    const size_t padded = (count + kLanes - 1) / kLanes * kLanes;
+    const auto scale = [&](const float* scales) MOJO_LAMBDA {
+      for (size_t row = 0; kIsCode<T> && row < t.rows; ++row) {
+        Scale(t.scores + row * kAttentionBlock, scales + (key - t.begin), padded);
+      }
+    };
+    scale(t.key_scales);
+    Weigh(t, 0, t.rows, key, padded, t.scores);
+    scale(t.value_scales);
     for (size_t j = 0; j < count; j += kValueStrip<T>) {
       const Strip strip{Smaller(count - j, kValueStrip<T>), j == 0, j + kValueStrip<T> >= count};
       AddValues<T>(t, values.From(key + j), strip, t.scores + j);

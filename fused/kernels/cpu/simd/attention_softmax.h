@@ -6,6 +6,7 @@
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/math.h"
 #include "cpu/simd/pairs.h"
+#include "cpu/simd/unpack.h"
 #include "cpu/simd/vec.h"
 
 namespace mojo {
@@ -51,6 +52,44 @@ struct Places {
   MOJO_INLINE const T* Far(size_t j) const { return data + places[j + far] * step; }
   Places From(size_t j) const { return {data, step, places + j, far}; }
 };
+
+// Int8Code and E4M3Code are elements of pools of codes. Loads return their numbers, without the scale;
+// no key has the codes of NaN, which become 480.
+struct Int8Code {
+  int8_t bits;
+};
+struct E4M3Code {
+  uint8_t bits;
+};
+template <class T>
+constexpr bool kIsCode = sizeof(T) == 1;
+
+MOJO_INLINE F32 Load(const Int8Code* p) { return WidenBytes(&p->bits); }
+MOJO_INLINE F32 Load(const E4M3Code* p) {
+#if defined(__AVX512F__)
+  // The code is the upper byte of a float16, moved by one bit: its exponent has another bias, and conversions keep
+  // subnormals whatever the session has the processor do with them.
+  const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256i words = _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8);
+  const __m256i half = _mm256_and_si256(_mm256_srai_epi16(words, 1), _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
+  return (F32)_mm512_cvtph_ps(half) * 256;
+#elif defined(__AVX2__)
+  const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m128i words = _mm_slli_epi16(_mm_cvtepu8_epi16(codes), 8);
+  const __m128i half = _mm_and_si128(_mm_srai_epi16(words, 1), _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
+  return (F32)_mm256_cvtph_ps(half) * 256;
+#else
+  const U32 code = WidenBytes(&p->bits), magnitude = code & 0x7fu;
+  const U32 normal = (magnitude << 20) + (120u << 23);
+  const U32 tiny = Bits(__builtin_convertvector((I32)magnitude, F32) * 0x1p-9f);
+  return FromBits(Select(magnitude < 8, tiny, normal) | (code & 0x80u) << 24);
+#endif
+}
+
+// Scale multiplies a row of count scores, a number of whole vectors.
+MOJO_INLINE void Scale(float* scores, const float* scales, size_t count) {
+  for (size_t i = 0; i < count; i += kLanes) Store(scores + i, Load(scores + i) * Load(scales + i));
+}
 
 // TanhOf is tanh(x) to about 2 ulp: a polynomial if the powers of e would cancel.
 MOJO_INLINE F32 TanhOf(F32 x) {

@@ -245,7 +245,9 @@ struct AttentionTile {
   float softcap;             // 0: no cap
   const size_t* places;      // per key: its row in keys and values; null: its number
   size_t ahead;              // keys to prefetch, which have a place, too
-  const void* keys;          // key 0 of the head, or row 0 of a pool
+  const float* key_scales;   // of codes: a factor for each key from begin on, and kMostLanes - 1 numbers behind
+  const float* value_scales;
+  const void* keys;  // key 0 of the head, or row 0 of a pool
   size_t key_step;
   const void* values;
   size_t value_step;
@@ -270,6 +272,8 @@ struct AttentionPack {
   const void* values;
   size_t value_step;
   const size_t* places;  // as in AttentionTile
+  const float* key_scales;
+  const float* value_scales;
   size_t width;
   size_t value_width;
   size_t count;
@@ -300,6 +304,18 @@ struct AttentionFns {
   // mean writes the mean of count rows of width numbers.
   void (*mean)(const void* values, size_t step, size_t count, size_t width, float* to);
   void (*finish)(const AttentionRow& row);
+};
+
+// PoolFns are the loops of attention to pools of codes, for one type of new rows and of codes.
+struct PoolFns {
+  // greatest returns the greatest magnitude of n numbers of a new row, NaN if there is one.
+  float (*greatest)(const void* row, size_t n);
+  // encode writes the codes of n numbers of a new row divided by scale.
+  void (*encode)(const void* row, float scale, void* codes, size_t n);
+  // recode replaces n codes by those of their numbers times factor.
+  void (*recode)(void* codes, float factor, size_t n);
+  void (*add)(const AttentionTile& tile);  // as in AttentionFns
+  void (*pack)(const AttentionPack& args);
 };
 
 // LinearScanArgs is one head of one sequence of LinearAttention. Steps are in elements, from token to token.
@@ -374,6 +390,7 @@ struct KernelTable {
   // to_float32 widens n elements, for scales that are prepared once.
   void (*to_float32)(ElementType type, const void* from, float* to, size_t n);
   const AttentionFns* (*attention)(ElementType type);
+  const PoolFns* (*pool)(ElementType rows, bool float8);
   // stream copies bytes and bypasses the processor's caches.
   void (*stream)(const void* from, void* to, size_t bytes);
   LinearScanFn (*linear_scan)(ElementType type);
