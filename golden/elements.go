@@ -41,6 +41,9 @@ func newReader(t onnx.DataType, b []byte) (reader, error) {
 		return func(i int64) float64 { return float64(int8(b[i])) }, nil
 	case onnx.Uint8, onnx.Bool:
 		return func(i int64) float64 { return float64(b[i]) }, nil
+	case onnx.Float8E4M3FN:
+		values := blocks.Values(t)
+		return func(i int64) float64 { return float64(values[b[i]]) }, nil
 	}
 	return nil, fmt.Errorf("tensors of %s cannot be compared", t)
 }
@@ -49,6 +52,8 @@ func newReader(t onnx.DataType, b []byte) (reader, error) {
 func ulp(t onnx.DataType, x float64) float64 {
 	var digits, least int // bits after the binary point, exponent of the least subnormal
 	switch t {
+	case onnx.Float8E4M3FN:
+		digits, least = 3, -9
 	case onnx.Float16:
 		digits, least = 10, -24
 	case onnx.BFloat16:

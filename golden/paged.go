@@ -10,7 +10,7 @@ import (
 func (s *sizes) setPaged(inputs []input) {
 	block := int64(0)
 	for _, in := range inputs {
-		if in.Role == roles.Pool && len(in.Dims) > 1 {
+		if in.Role == roles.Pool && len(in.Dims) == 4 {
 			block = max(1, in.Dims[1].Value)
 		}
 	}

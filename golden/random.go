@@ -88,6 +88,13 @@ func (in input) random(r *rand.Rand, s *sizes) (*onnx.Tensor, error) {
 			}
 			putInt(in.DataType.Bits()/8, b, i, v)
 		}
+	case in.DataType == onnx.Float8E4M3FN:
+		for i := range b {
+			b[i] = byte(r.IntN(256))
+			if b[i]&0x7f == 0x7f { // NaN
+				b[i]--
+			}
+		}
 	default:
 		return nil, fmt.Errorf("random inputs of %s are not supported: use --inputs to read them from a "+
 			"file", in.DataType)

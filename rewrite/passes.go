@@ -324,7 +324,7 @@ func (p *Plan) keepCaches() (err error) {
 
 // pageCaches makes caches buffers with a length for each sequence, and the buffers pools.
 func (p *Plan) pageCaches() error {
-	change, failed := pagedcache.Before(p.run, p.request.PagedCache)
+	change, failed := pagedcache.Before(p.run, p.request.PagedCache, p.request.PagedType)
 	buffers, err := staticcache.Apply(p.run, staticcache.Options{RowLengths: true, Packed: true}, p.merged)
 	if err != nil {
 		return fmt.Errorf("the cache cannot be paged: %w", err)

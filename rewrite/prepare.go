@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
@@ -53,6 +54,9 @@ func (p *Plan) raise() error {
 				to, needed = max(to, o), true
 			}
 		}
+	}
+	if c.PagedType == onnx.Float8E4M3FN && from < newestRaised {
+		to, needed = max(to, newestRaised), true
 	}
 	if !needed {
 		return nil

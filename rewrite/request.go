@@ -143,6 +143,8 @@ type Request struct {
 	// PagedCache is the number of tokens of a block of the pools that caches become (pagedcache.Before); 0 keeps caches
 	// as they are. StaticCache must be nil.
 	PagedCache int64
+	// PagedType is the type of codes in these pools, int8 or float8e4m3fn; Undefined keeps the type of keys and values.
+	PagedType onnx.DataType
 	// LatentCache makes latent attention keep latents in its cache (latentcache.Apply).
 	LatentCache bool
 	// Merge merges products that read one value (products.Apply).

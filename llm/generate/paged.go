@@ -14,8 +14,12 @@ import (
 // pagedLayout describes how to feed a model whose caches are pools of blocks (apply --cache paged).
 type pagedLayout struct {
 	pools                   []pool
+	scales                  []pool // of the codes in pools, [blocks, heads] (apply --cache-type)
 	cumulative, past, table port
 }
+
+// all returns the pools and their scales.
+func (l *pagedLayout) all() []pool { return slices.Concat(l.pools, l.scales) }
 
 // pool is an input with blocks, and the output that is the same tensor after a run.
 type pool struct {
@@ -37,6 +41,10 @@ func (l *layout) addPaged(in *roles.Input) {
 		if v := in.Present(); v != nil {
 			out.present = v.Name
 		}
+		if len(p.dims) == 2 {
+			l.paged.scales = append(l.paged.scales, out)
+			return
+		}
 		l.paged.pools = append(l.paged.pools, out)
 	}
 }
@@ -56,6 +64,12 @@ func (l *layout) checkPaged(m *onnx.Model, pasts []*roles.Input) error {
 		}
 		if block := l.paged.pools[0].past.dims[1]; p.past.dims[1] != block {
 			return fmt.Errorf("input %s has blocks of another size than %s", p.past, l.paged.pools[0].past)
+		}
+	}
+	for _, p := range l.paged.scales {
+		if p.past.dims[1].Value < 1 || p.present == "" {
+			return fmt.Errorf("input %s has the scales of a pool: expected [blocks, heads] with a number of "+
+				"heads, and an output for the written scales", p.past)
 		}
 	}
 	var rest []port
@@ -220,16 +234,17 @@ func (b *batch) extendPools(added int) error {
 	if was.Count > 0 {
 		b.buffers.Grown++
 	}
-	for _, c := range b.g.layout.paged.pools {
+	b.buffers.Slots = p.Blocks() * b.buffers.Block
+	for _, c := range b.g.layout.paged.all() {
 		dims := []int64{int64(p.Blocks())}
 		for _, d := range c.past.dims[1:] {
 			dims = append(dims, d.Value)
 		}
-		b.buffers.Slots = int(dims[0] * dims[1])
 		if err := b.replace(c.past.name, c.present, dims, 0, was.Count > 0); err != nil {
 			return fmt.Errorf("cannot make pools of %d blocks: %w", dims[0], err)
 		}
 	}
+	b.buffers.Count = len(b.g.layout.paged.pools)
 	return nil
 }
 
@@ -252,7 +267,7 @@ func (b *batch) runPaged(ctx context.Context, step []pagedPart) error {
 			return err
 		}
 		for _, c := range copies {
-			for _, x := range l.paged.pools {
+			for _, x := range l.paged.all() {
 				if err := b.held[x.past.name].CopyRow(int(c.To), int(c.From)); err != nil {
 					return err
 				}

@@ -15,10 +15,17 @@ import (
 // withPools turns the caches of a model into pools, and returns the path of the patched model.
 func withPools(t *testing.T, name string, block int64, last bool) string {
 	t.Helper()
+	return withCodes(t, name, block, last, onnx.Undefined)
+}
+
+// withCodes is withPools for pools of codes.
+func withCodes(t *testing.T, name string, block int64, last bool, codes onnx.DataType) string {
+	t.Helper()
 	m, err := onnx.Read(modelPath(name))
 	must(t, err)
 	defer m.Close()
-	_, err = rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, PagedCache: block, LastLogits: last})
+	_, err = rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, PagedCache: block, LastLogits: last,
+		PagedType: codes})
 	must(t, err)
 	path := filepath.Join(t.TempDir(), name+".onnx")
 	must(t, onnx.Write(path, m))
@@ -82,6 +89,53 @@ func TestPagedPrefixes(t *testing.T) {
 			if b := r.Buffers(); len(r.Groups()) != 1 || b.Grown == 0 && block < 256 || b.Count != 4 {
 				t.Errorf("blocks of %d: %d groups, buffers %+v", block, len(r.Groups()), b)
 			}
+		}
+	}
+}
+
+// TestPagedCodes generates from pools of codes: the same tokens by kernels and definitions, alone and with other
+// prompts that begin alike, whose last common block is copied with its scales, in pools that grow.
+func TestPagedCodes(t *testing.T) {
+	const name = "llama-kv-dynamo-fp32"
+	var text []int64
+	for i := range int64(40) {
+		text = append(text, (i*i+3*i+1)%160)
+	}
+	prompts := [][]int64{text[:33], append(slices.Clone(text[:21]), 7, 8, 9), {5}, text}
+	for _, codes := range []onnx.DataType{onnx.Int8, onnx.Float8E4M3FN} {
+		path := withCodes(t, name, 8, true, codes)
+		var want []generate.Sequence
+		g := openWithKernels(t, path)
+		for i, p := range prompts {
+			// The chunks of a prompt begin at the same tokens as beside the others: after the common ones.
+			want = append(want, tokens(t, g, generate.Options{MaxTokens: 60}, p)[0])
+			if len(want[i].IDs) != 60 {
+				t.Fatalf("%s: %d tokens", codes, len(want[i].IDs))
+			}
+		}
+		together := func(g *generate.Generator) [][]int64 {
+			r, err := g.Start(generate.Options{MaxTokens: 60}, prompts...)
+			must(t, err)
+			for _, err := range r.Tokens(t.Context()) {
+				must(t, err)
+			}
+			if b := r.Buffers(); b.Count != 4 {
+				t.Errorf("%s: buffers %+v", codes, b)
+			}
+			var ids [][]int64
+			for _, s := range r.Sequences() {
+				ids = append(ids, s.IDs)
+			}
+			return ids
+		}
+		all := together(g)
+		for _, i := range []int{0, 2} { // these share nothing before them
+			if !slices.Equal(all[i], want[i].IDs) {
+				t.Errorf("%s, prompt %d: %v beside others, %v alone", codes, i, all[i], want[i].IDs)
+			}
+		}
+		if got := together(open(t, path)); !slices.EqualFunc(got, all, slices.Equal) {
+			t.Errorf("%s by definitions: %v, by kernels %v", codes, got, all)
 		}
 	}
 }

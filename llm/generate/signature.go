@@ -89,7 +89,7 @@ func (l *layout) signature(m *onnx.Model) *Signature {
 		s.Others = append(s.Others, of(p))
 	}
 	if l.paged != nil {
-		for _, c := range l.paged.pools {
+		for _, c := range l.paged.all() {
 			s.Caches = append(s.Caches, Cache{Past: of(c.past), Present: present(c.present), Batch: -1, Tokens: -1,
 				InPlace: true})
 		}

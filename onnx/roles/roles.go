@@ -25,7 +25,7 @@ const (
 	CacheFlag         // whether there is a past
 	LogitsToKeep      // the number of last positions to compute logits for, 0 for all
 	Buffer            // a past [batch, heads, tokens, width] that is written in place and has spare room
-	Pool              // blocks [blocks, block, heads, width] of keys or values that sequences share, written in place
+	Pool              // blocks of keys or values that sequences share, or of their scales, written in place
 	Cumulative        // index of the first packed token of each sequence, then the number of tokens
 	BlockTable        // the blocks of each sequence, [sequences, blocks]
 )
@@ -119,8 +119,11 @@ const pastLengthInput = 6
 // isPaged reports whether the cache inputs of a node are pools. cumulative_sequence_length precedes its past_seqlens,
 // and block_table follows, in onnxruntime's op too.
 func isPaged(n *onnx.Node) bool {
-	return n.OpType == "PagedAttention" && (n.Domain == "mojo" || n.Domain == onnx.Microsoft)
+	return n.OpType == "PagedAttention" && (n.Domain == "mojo" || n.Domain == onnx.Microsoft) || isCoded(n)
 }
+
+// isCoded reports whether the pools of a node have codes; inputs with their scales follow the block table.
+func isCoded(n *onnx.Node) bool { return n.OpType == "QPagedAttention" && n.Domain == "mojo" }
 
 // firstPast returns the first cache input of a node: past_key of mojo.Attention, past of mojo.LatentAttention,
 // key_cache of PagedAttention; 0 for another node.

@@ -10,6 +10,8 @@ func written(u onnx.Use) (Role, *onnx.Value) {
 	switch {
 	case first > 0 && isPaged(n) && first <= u.Index && u.Index < first+2:
 		return Pool, n.OutputValue(1 + u.Index - first)
+	case isCoded(n) && pastLengthInput+2 <= u.Index && u.Index < pastLengthInput+4:
+		return Pool, n.OutputValue(u.Index - pastLengthInput + 1)
 	case first > 0 && !isPaged(n) && first <= u.Index && u.Index < pastLengthInput && n.Input(pastLengthInput) != nil:
 		return Buffer, n.OutputValue(1 + u.Index - first)
 	case u.Index > 0:

@@ -156,6 +156,7 @@ func (c *Change) attend(s *site) error {
 	} else {
 		in, use.Types = in[:fused.PagedAttentionSlotMapping], use.Types[:fused.PagedAttentionSlotMapping]
 	}
+	s.use = use
 	f, err := fused.Lookup(fused.PagedAttentionName).Function(use)
 	if err != nil {
 		return fmt.Errorf("node %q: %w", n.Label(), err)
@@ -273,6 +274,10 @@ func (c *Change) declare() error {
 			t, _ := past.Type()
 			heads, width := roles.Number(t.Dims[1]), roles.Number(t.Dims[3])
 			t.Dims = []onnx.Dim{{Value: -1, Param: "blocks"}, {Value: c.block}, heads, width}
+			if c.codes != onnx.Undefined {
+				t.DataType = c.codes
+				c.report.ScaleBytes += heads.Value * int64(onnx.Float.Bits()) / 8
+			}
 			c.edit.SetType(past, t)
 			if s.present[k] != nil {
 				c.edit.SetType(s.present[k], t)
@@ -280,6 +285,9 @@ func (c *Change) declare() error {
 			c.report.Pools = append(c.report.Pools, past.Name)
 			c.report.BytesPerToken += heads.Value * width.Value * int64(t.DataType.Bits()) / 8
 		}
+	}
+	for _, p := range c.coded {
+		c.report.Scales = append(c.report.Scales, p.scale.Name)
 	}
 	return c.edit.Finish()
 }

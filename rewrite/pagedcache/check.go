@@ -48,6 +48,7 @@ type scenario struct {
 	steps   [][]map[*onnx.Value]*reference.Tensor
 	alone   []map[*onnx.Value]*reference.Tensor // all values of the first step, by chunk; nil without tokens
 	packed  map[*onnx.Value]*reference.Tensor
+	want    []*reference.Tensor // the outputs of all steps
 }
 
 func newScenario(m *onnx.Model) (*scenario, error) {
@@ -204,6 +205,7 @@ func (c *Change) runAlone(o reference.Options, _ []*reference.Tensor) (out []*re
 		}
 		out = append(out, rows...)
 	}
+	s.want = out
 	return out, nil
 }
 
@@ -239,6 +241,19 @@ func appendRows(rows, x *reference.Tensor) *reference.Tensor {
 
 // runPacked computes the same as runAlone with the converted model.
 func (c *Change) runPacked(o reference.Options, _ []*reference.Tensor) (out []*reference.Tensor, err error) {
+	err = c.eachStep(o, c.floatPools(), func(step int, env map[*onnx.Value]*reference.Tensor) error {
+		if step == 0 {
+			c.trial.packed = env
+		}
+		rows, err := c.rows(env, stepsTried[step])
+		out = append(out, rows...)
+		return err
+	})
+	return out, err
+}
+
+// floatPools returns pools of NaN.
+func (c *Change) floatPools() map[*onnx.Value]*reference.Tensor {
 	pools := map[*onnx.Value]*reference.Tensor{}
 	for _, s := range c.sites {
 		for _, past := range s.past {
@@ -249,6 +264,13 @@ func (c *Change) runPacked(o reference.Options, _ []*reference.Tensor) (out []*r
 			pools[past] = reference.NewFloats(t.DataType, shape, junk)
 		}
 	}
+	return pools
+}
+
+// eachStep runs the converted model on the steps of the trial, and calls visit with all values of each. pools has the
+// inputs with blocks; the outputs of a step are the pools of the next one.
+func (c *Change) eachStep(o reference.Options, pools map[*onnx.Value]*reference.Tensor,
+	visit func(step int, env map[*onnx.Value]*reference.Tensor) error) (err error) {
 	free := blocksTried
 	tables := map[int][]int64{}
 	for i, step := range stepsTried {
@@ -266,7 +288,7 @@ func (c *Change) runPacked(o reference.Options, _ []*reference.Tensor) (out []*r
 			table = append(table, row[:most]...)
 			for _, v := range c.packed {
 				if env[v], err = appendTokens(env[v], c.trial.steps[i][j][v]); err != nil {
-					return nil, err
+					return err
 				}
 			}
 		}
@@ -277,10 +299,10 @@ func (c *Change) runPacked(o reference.Options, _ []*reference.Tensor) (out []*r
 		env[c.past] = reference.NewInts(onnx.Int32, []int{len(lengths)}, lengths)
 		env[c.table] = reference.NewInts(onnx.Int32, []int{len(step), most}, table)
 		if err := c.eval(o, env); err != nil {
-			return nil, err
+			return err
 		}
-		if i == 0 {
-			c.trial.packed = env
+		if err := visit(i, env); err != nil {
+			return err
 		}
 		for _, s := range c.sites {
 			for k, past := range s.past {
@@ -289,16 +311,26 @@ func (c *Change) runPacked(o reference.Options, _ []*reference.Tensor) (out []*r
 				}
 			}
 		}
-		for _, v := range c.trial.outputs {
-			x := env[v]
-			if x == nil || len(x.Shape) != 2 {
-				return nil, fmt.Errorf("output %q is %v: expected rows", v.Name, x)
+		for _, p := range c.coded {
+			if p.scaleOut != nil {
+				pools[p.scale] = env[p.scaleOut]
 			}
-			if c.lastOnly && x.Shape[0] == len(step) {
-				x = c.withTokens(x, step)
-			}
-			out = append(out, x)
 		}
+	}
+	return nil
+}
+
+// rows returns the outputs of a step, with a row for each token, or for each sequence with new tokens.
+func (c *Change) rows(env map[*onnx.Value]*reference.Tensor, step []chunk) (out []*reference.Tensor, err error) {
+	for _, v := range c.trial.outputs {
+		x := env[v]
+		if x == nil || len(x.Shape) != 2 {
+			return nil, fmt.Errorf("output %q is %v: expected rows", v.Name, x)
+		}
+		if c.lastOnly && x.Shape[0] == len(step) {
+			x = c.withTokens(x, step)
+		}
+		out = append(out, x)
 	}
 	return out, nil
 }

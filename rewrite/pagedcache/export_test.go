@@ -11,6 +11,12 @@ func BoundWork(n int64) (restore func()) {
 
 // ApplyChanged is Apply with a change of the converted model before the proof.
 func (c *Change) ApplyChanged(b Buffers, change func(*onnx.Model)) error {
-	_, err := c.apply(b, func() error { change(c.Model); return nil })
+	_, err := c.apply(b, func() error { change(c.Model); return nil }, func() error { return nil })
+	return err
+}
+
+// ApplyCoded is Apply with a change of the model with codes before its check.
+func (c *Change) ApplyCoded(b Buffers, change func(*onnx.Model)) error {
+	_, err := c.apply(b, func() error { return nil }, func() error { change(c.Model); return nil })
 	return err
 }

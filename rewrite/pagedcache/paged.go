@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -48,15 +49,21 @@ func Parse(s string) (block int64, err error) {
 
 // A Report describes the pools of a model.
 type Report struct {
-	Form          string             `json:"form"`             // Form
-	Block         int64              `json:"block"`            // tokens of a block
-	Pools         []string           `json:"pools"`            // the inputs [blocks, block, heads, width]
-	BytesPerToken int64              `json:"bytes_per_token"`  // in all pools together
-	Packed        []string           `json:"packed"`           // the inputs [tokens, ...]
-	Removed       []string           `json:"removed"`          // inputs that follow from the lengths, or are not read
-	LastOnly      bool               `json:"last_only"`        // one row of logits per sequence, instead of per token
-	Merged        string             `json:"merged,omitempty"` // an If reduced to its branch with a past
-	Check         *prove.CheckReport `json:"check,omitempty"`
+	Form          string   `json:"form"`             // Form
+	Block         int64    `json:"block"`            // tokens of a block
+	Pools         []string `json:"pools"`            // the inputs [blocks, block, heads, width]
+	BytesPerToken int64    `json:"bytes_per_token"`  // in all pools together
+	Packed        []string `json:"packed"`           // the inputs [tokens, ...]
+	Removed       []string `json:"removed"`          // inputs that follow from the lengths, or are not read
+	LastOnly      bool     `json:"last_only"`        // one row of logits per sequence, instead of per token
+	Merged        string   `json:"merged,omitempty"` // an If reduced to its branch with a past
+	// Type is the type of the codes in the pools, "" for pools of the model's own type. Scales are then the inputs with
+	// their scales, [blocks, heads], and ScaleBytes the bytes of a block's scales in all pools.
+	Type       string             `json:"type,omitempty"`
+	Scales     []string           `json:"scales,omitempty"`
+	ScaleBytes int64              `json:"scale_bytes,omitempty"`
+	Rounding   *Rounding          `json:"rounding,omitempty"` // absent without codes or proof
+	Check      *prove.CheckReport `json:"check,omitempty"`
 }
 
 // Text returns the report in one line.
@@ -69,9 +76,10 @@ func (r *Report) Text() string {
 	if r.Merged != "" {
 		merged = fmt.Sprintf("; node %q (If) is replaced by its branch with a past", r.Merged)
 	}
-	return fmt.Sprintf("%s, %d pools (%s) of blocks of %d tokens, %d bytes per block in all pools; %s packed, "+
-		"logits of %s%s", r.Form, len(r.Pools), english.Some(r.Pools), r.Block, r.Block*r.BytesPerToken,
-		english.Some(r.Packed), rows, merged)
+	bytes := r.Block*r.BytesPerToken + r.ScaleBytes
+	return fmt.Sprintf("%s, %d pools (%s) of blocks of %d tokens, %d bytes per block in all pools (%.4g per token); "+
+		"%s packed, logits of %s%s%s", r.Form, len(r.Pools), english.Some(r.Pools), r.Block, bytes,
+		float64(bytes)/float64(r.Block), english.Some(r.Packed), rows, merged, r.typeText())
 }
 
 // Buffers are the values of a model whose caches are buffers with a length for each sequence (staticcache.Apply).
@@ -86,6 +94,8 @@ type Buffers struct {
 type Change struct {
 	*pass.Run
 	block   int64
+	codes   onnx.DataType // of the pools; Undefined for the type of keys and values
+	coded   []*codedPool
 	prover  *prove.Prover
 	pending *prove.Pending
 	trial   *scenario
@@ -112,12 +122,15 @@ type Change struct {
 type site struct {
 	node          *onnx.Node
 	past, present [2]*onnx.Value // keys and values; present is nil if another node writes them
+	scale         [2]*onnx.Value // the scales of present, of pools of codes
+	use           fused.Site     // with pools of floats
+	in            []*onnx.Value  // the inputs with pools of floats
 }
 
 // Before evaluates the unconverted model, whose blocks are fused already, on several sequences, one by one. Apply
-// compares the converted model with the results.
-func Before(run *pass.Run, block int64) (*Change, error) {
-	c := &Change{Run: run, block: block, prover: run.NewWeightProver()}
+// compares the converted model with the results. codes is the type of the pools (ParseType).
+func Before(run *pass.Run, block int64, codes onnx.DataType) (*Change, error) {
+	c := &Change{Run: run, block: block, codes: codes, prover: run.NewWeightProver()}
 	var err error
 	if c.trial, err = newScenario(run.Model); err != nil {
 		return nil, fmt.Errorf("the cache cannot be paged: %w", err)
@@ -136,15 +149,19 @@ func Before(run *pass.Run, block int64) (*Change, error) {
 // pool [blocks, block, heads, width], and so does its present; one tensor may be bound to both. Inputs [batch, tokens,
 // ...] become [tokens, ...], and new inputs name the tokens and the blocks of each sequence. Positions and
 // masks follow from them. After an error, the model must not be used.
-func (c *Change) Apply(b Buffers) (*Report, error) { return c.apply(b, func() error { return nil }) }
+func (c *Change) Apply(b Buffers) (*Report, error) {
+	none := func() error { return nil }
+	return c.apply(b, none, none)
+}
 
-// apply is Apply with another step between the change and its proof.
-func (c *Change) apply(b Buffers, changed func() error) (*Report, error) {
+// apply is Apply with another step between the change and its proof, and one after codes replaced floats in the pools.
+func (c *Change) apply(b Buffers, changed, coded func() error) (*Report, error) {
 	c.facts = infer.Analyze(c.Model)
 	c.report = &Report{Form: Form, Block: c.block, Merged: b.Merged, Removed: []string{}}
 	c.positions = b.Positions
 	for _, step := range []func() error{c.find, c.inputs, c.change, changed, c.checkFar, c.pending.Holds,
-		c.declare} {
+		c.quantize, coded,
+		c.checkCodes, c.declare} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("the cache cannot be paged: %w", err)
 		}

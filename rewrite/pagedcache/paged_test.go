@@ -283,7 +283,7 @@ func convert(t *testing.T, m *onnx.Model, change func(*onnx.Model)) error {
 	facts := infer.Analyze(m)
 	applytest.Apply(t, m)
 	run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: facts, Skips: func(*onnx.Function) bool { return true }}
-	c, err := pagedcache.Before(run, 4)
+	c, err := pagedcache.Before(run, 4, onnx.Undefined)
 	if err != nil {
 		return err
 	}
@@ -403,7 +403,7 @@ func TestNothingHidesPadding(t *testing.T) {
 		c.AddFunction(m, f)
 	}
 	run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: facts, Skips: func(*onnx.Function) bool { return true }}
-	change, err := pagedcache.Before(run, 4)
+	change, err := pagedcache.Before(run, 4, onnx.Undefined)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -237,13 +237,22 @@ func TestValuesOfPositions(t *testing.T) {
 // TestReportText describes the pools of a model in one line.
 func TestReportText(t *testing.T) {
 	r := Report{Form: Form, Block: 16, Pools: []string{"k0", "v0"}, BytesPerToken: 32, Packed: []string{"ids"}}
-	const first = "paged, 2 pools (k0, v0) of blocks of 16 tokens, 512 bytes per block in all pools; ids packed, " +
-		"logits of "
+	const first = "paged, 2 pools (k0, v0) of blocks of 16 tokens, 512 bytes per block in all pools (32 per " +
+		"token); ids packed, logits of "
 	all := r.Text()
 	r.LastOnly, r.Merged = true, "n"
 	if last := r.Text(); all != first+"each token" || last != first+
 		`the last token of each sequence; node "n" (If) is replaced by its branch with a past` {
 		t.Errorf("%q and %q", all, last)
+	}
+	r = Report{Form: Form, Block: 16, Pools: []string{"k0", "v0"}, BytesPerToken: 32, Packed: []string{"ids"},
+		Type: "int8", ScaleBytes: 24, Rounding: &Rounding{Results: 0.25, Outputs: 0.02}}
+	want := strings.Replace(first, "512 bytes per block in all pools (32", "536 bytes per block in all pools (33.5",
+		1) + "each token; keys and values are rounded to int8 with a scale for each block and head, as requested: on " +
+		"the steps of the proof, attention differs by up to 0.25 of the bound that follows from the rounding, and " +
+		"outputs by 0.02 of their greatest magnitude"
+	if got := r.Text(); got != want {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -129,7 +129,7 @@ func (h HardInputs) Tensor(op *fused.Op, s fused.Site, input int) (*reference.Te
 		return nil, nil
 	case op.Inputs[input].Name == "key_valid":
 		return h.padding.Tensor(t, shape), nil
-	case t.IsInteger() && op.Name == fused.PagedAttentionName:
+	case t == onnx.Int32 && (op.Name == fused.PagedAttentionName || op.Name == fused.QPagedAttentionName):
 		return reference.NewInts(t, ints(shape), fused.PagedNumbers(s, input)), nil
 	case t.IsInteger():
 		r := rand.New(rand.NewPCG(uint64(input)+1, fewNumbers))

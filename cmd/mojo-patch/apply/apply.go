@@ -17,6 +17,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/llm/generate"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/pagedcache"
 	"github.com/spf13/cobra"
 )
 
@@ -66,7 +67,9 @@ padding before it.
 With --cache paged, a server can run many sequences in one step without padding: their tokens are
 packed, and keys and values are in blocks of pools that all sequences share (docs/serving.md). With
 --last-logits too, the model returns a row of logits for each sequence instead of each token. A model
-in which anything besides attention looks along the sequence or the batch is refused.
+in which anything besides attention looks along the sequence or the batch is refused. With
+--cache-type int8 or fp8, the pools hold codes of 8 bits, with a scale for each block and head. This
+changes the numbers of the model by the rounding of keys and values; the report says by how much.
 
 With --mla-cache, latent attention as in DeepSeek caches latents, from which it computes the keys and
 values of all heads: the two caches of a layer become one, with the name of the keys' cache
@@ -184,6 +187,10 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 	fl.StringVar(&f.Cache, "cache", "",
 		"static: keep keys and values in buffers that grow; static=M: in buffers of M tokens; paged, paged=N: in "+
 			"blocks of 256 or N tokens that sequences share (default: as exported)")
+	fl.StringVar(&f.CacheType, "cache-type", "",
+		"type of keys and values in --cache paged: int8 or fp8 (float8e4m3fn), rounded with a scale for each block "+
+			"and head (default: as computed)")
+	cli.CompleteValues(c, "cache-type", pagedcache.Types, false)
 	fl.StringVar(&f.PastLength, "past-length", "",
 		"read the number of cached tokens from an input past_length instead of the length "+
 			"of the mask; =rows: one number for each sequence")
@@ -212,13 +219,14 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 	cli.CompleteFile(c, "output", "onnx")
 	cli.CompleteFile(c, "golden", "npz")
 	cli.Rules(c, "keep-failed evaluator requires golden", "past-length requires cache=static",
+		"cache-type requires cache=paged",
 		"extend-masks requires free", "activations requires quantized=mojo",
 		"target excludes cache=static mla-cache quantized=mojo runs-on: only fused ops do this",
 		"dry-run excludes golden cache free link-weights quantized=mojo mla-cache crosscheck: "+
 			"--dry-run writes no model",
 		"golden excludes cache=paged: recorded cases have no blocks")
 	cli.Headings(c, "output for target dtype backend golden html dry-run require json",
-		"Decoders: last-logits cache past-length mla-cache merge-products free extend-masks",
+		"Decoders: last-logits cache cache-type past-length mla-cache merge-products free extend-masks",
 		"Targets: shape accuracy-level runs-on", "Weights: quantized activations external-data-over link-weights",
 		cli.SafeHeading, "Sites: only skip node site include patterns learn inline plan force",
 		"Checks: verify check-kernels crosscheck evaluator keep-failed",

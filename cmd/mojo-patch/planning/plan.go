@@ -59,6 +59,7 @@ type PlanFlags struct {
 	Quantized    string        // how to treat products that are quantized already; only for apply
 	Activations  string        // of these; only for apply
 	Cache        string        // how caches are kept; only for apply
+	CacheType    string        // of the elements of pools; only for apply
 	PastLength   string        // with cache; "" if not given
 	MLACache     bool          // only for apply
 	Learn        learnFlag     // only for apply
@@ -198,9 +199,16 @@ func (f *PlanFlags) Begin(a *cli.App) (*Plan, error) {
 		if request.PagedCache, err = pagedcache.Parse(f.Cache); err != nil {
 			return nil, fmt.Errorf("--cache %w", err)
 		}
+		if request.PagedType, err = pagedcache.ParseType(f.CacheType); err != nil {
+			return nil, fmt.Errorf("--cache-type %w", err)
+		}
 		if t != nil && !t.Takes(fused.PagedAttentionName) {
 			return nil, fmt.Errorf("--cache %s cannot be combined with --target %s, which has no attention on pools",
 				f.Cache, t.Name)
+		}
+		if t != nil && f.CacheType != "" && !t.Takes(fused.QPagedAttentionName) {
+			return nil, fmt.Errorf("--cache-type %s cannot be combined with --target %s, whose pools hold no codes",
+				f.CacheType, t.Name)
 		}
 	} else if f.Cache != "" {
 		length, err := staticcache.Parse(f.Cache)

@@ -23,7 +23,7 @@ import (
 // given, and apply --plan reads them from there. The other flags are paths on this machine.
 var plannedFlags = []string{"include", "verify", "check-kernels", "patterns", "inline", "assume-available",
 	"allow-missing-weights", "backend", "target", "shape", "accuracy-level", "dtype", "last-logits",
-	"runs-on", "for", "cache", "past-length", "merge-products"}
+	"runs-on", "for", "cache", "cache-type", "past-length", "merge-products"}
 
 // Given returns the named flags that were given, with their values.
 func Given(c *cobra.Command, names []string) map[string][]string {

@@ -71,6 +71,7 @@ class ApplyOptions(TypedDict, total=False):
         extend_masks: with free, assume that folded masks continue as they begin
         last_logits: compute the logits of the last position only
         cache: "static", "static=M" for buffers of M tokens, or "paged", "paged=N" for pools of blocks of N tokens
+        cache_type: with cache="paged": "int8" or "fp8" for keys and values, with a scale for each block and head
         past_length: True: the number of cached tokens is an input; "rows": one number for each sequence
         mla_cache: keep the latents of DeepSeek's attention in its caches
         merge_products: merge several products of one value into one
@@ -119,6 +120,7 @@ class ApplyOptions(TypedDict, total=False):
     extend_masks: bool
     last_logits: bool
     cache: str
+    cache_type: Literal["int8", "fp8"]
     past_length: Union[bool, Literal["one", "rows"]]
     mla_cache: bool
     merge_products: bool

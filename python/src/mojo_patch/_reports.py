@@ -330,8 +330,19 @@ class Cache:
 
 
 @dataclass(frozen=True)
+class Rounding:
+    """How pools of codes change numbers: fractions of their bounds, and the outputs relative to their magnitude."""
+
+    keys: float
+    values: float
+    results: float
+    outputs: float
+
+
+@dataclass(frozen=True)
 class Paged:
-    """Caches that became pools of blocks; last_only: logits have a row per sequence, instead of per token."""
+    """Caches that became pools of blocks; last_only: logits have a row per sequence, instead of per token. type is the
+    type of the codes in the pools, whose scales take scale_bytes per block, and "" for the model's own type."""
 
     form: str
     block: int
@@ -341,6 +352,10 @@ class Paged:
     removed: List[str]
     last_only: bool
     merged: str = ""
+    type: str = ""
+    scales: List[str] = field(default_factory=list)
+    scale_bytes: int = 0
+    rounding: Optional[Rounding] = None
     check: Optional[Check] = None
 
 
