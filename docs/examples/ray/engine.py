@@ -1,5 +1,5 @@
 """Continuous batching in pools of blocks that all sequences share: a Decoder for models of
-    mojo-patch apply MODEL -o PATCHED --cache paged=16 --last-logits
+    mojo-patch apply MODEL -o PATCHED --cache paged=16 --last-logits [--cache-type int8]
 
 Prompts are computed in chunks beside the decode steps of other sequences. Sequences that begin alike share the blocks
 of the chunks that they have in common. A sequence gets the same bits whatever else is in the batch: its chunks begin
@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from decoder import TYPES, open_session
+from decoder import open_session
+
+FLOAT8E4M3FN = 17  # the number of the type in ONNX: numpy does not have it
+TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int8)": np.int8,
+         "tensor(float8e4m3fn)": FLOAT8E4M3FN}
+HELD = {"tensor(float8e4m3fn)": np.uint8}  # the array for such a pool
 
 
 class Blocks:
@@ -63,12 +68,14 @@ class Engine:
         inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
         if "block_table" not in {x.name for x in inputs}:
             raise ValueError(f"{model} has no input block_table: patch it with --cache paged")
-        pasts, presents = ([x for x in list if len(x.shape) == 4] for list in (inputs, outputs))
-        self.block, self.rows, self.room = pasts[0].shape[1], rows, room
-        count = -(-(pool or rows * room) // self.block)
-        self.pools = [(past.name, present.name, np.zeros([count, *past.shape[1:]], TYPES[past.type]))
-                      for past, present in zip(pasts, presents)]
         self.logits, [_, self.vocabulary] = next((x.name, x.shape) for x in outputs if len(x.shape) == 2)
+        # Pools [blocks, block, heads, width] and, of apply --cache-type, the scales [blocks, heads] of their codes.
+        pasts = [x for x in inputs if len(x.shape) == 4 or len(x.shape) == 2 and x.name != "block_table"]
+        presents = [x for x in outputs if x.name != self.logits]
+        self.block, self.rows, self.room = next(x.shape[1] for x in pasts if len(x.shape) == 4), rows, room
+        count = -(-(pool or rows * room) // self.block)
+        self.pools = [(past.name, present.name, TYPES[past.type], np.zeros([count, *past.shape[1:]], HELD.get(
+            past.type, TYPES[past.type]))) for past, present in zip(pasts, presents)]
         self.chunk = -(-chunk // self.block) * self.block
         self.prompt_tokens = max(prompt_tokens, self.chunk)
         self.blocks, self.running = Blocks(count), []
@@ -161,8 +168,8 @@ class Engine:
         }.items():
             binding.bind_cpu_input(name, values)
         binding.bind_output(self.logits)
-        for past, present, pool in self.pools:
-            where = ("cpu", 0, pool.dtype, pool.shape, pool.ctypes.data)
+        for past, present, element, pool in self.pools:
+            where = ("cpu", 0, element, pool.shape, pool.ctypes.data)
             binding.bind_input(past, *where)
             binding.bind_output(present, *where)
         self.session.run_with_iobinding(binding)

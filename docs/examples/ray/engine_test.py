@@ -86,18 +86,28 @@ class EngineTest(unittest.TestCase):
 
     def test_bits(self):
         """Alone, in company that comes and goes, and in a full pool, a sequence has the same bits."""
-        jobs = self.jobs(60, 1)
+        self.compare_bits(self.model, 60)
+
+    def test_codes(self):
+        """The same with pools of codes, whose scales depend on the tokens of their own sequence."""
+        for codes in "int8", "fp8":
+            model = self.model.replace("paged", codes)
+            mojo_patch.apply(MODEL, model, last_logits=True, cache="paged=4", cache_type=codes)
+            self.compare_bits(model, 40)
+
+    def compare_bits(self, model, count):
+        jobs = self.jobs(count, 1)
         alone = []
         for job in jobs:
-            engine = Recorder(self.model, 1, ROOM, chunk=8)
+            engine = Recorder(model, 1, ROOM, chunk=8)
             [row], _ = serve(engine, [job])
             alone.append(engine.bits.get(row, []))
-        self.assertGreater(sum(map(len, alone)), 200)
+        self.assertGreater(sum(map(len, alone)), 3 * count)
         draw = random.Random(2)
         for pool, company in (None, 9), (200, 3):
-            engine = Recorder(self.model, 16, ROOM, chunk=8, prompt_tokens=40, pool=pool)
+            engine = Recorder(model, 16, ROOM, chunk=8, prompt_tokens=40, pool=pool)
             rows, most = serve(engine, jobs, sorted(draw.randrange(20) for _ in jobs))
-            with self.subTest(pool):
+            with self.subTest(f"{model}, {pool}"):
                 self.assertGreaterEqual(most, company)
                 self.check_empty(engine)
                 for i, row in enumerate(rows):
