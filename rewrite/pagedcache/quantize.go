@@ -9,6 +9,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -52,7 +53,7 @@ func (c *Change) quantize() error {
 			p := pools[past]
 			if p == nil {
 				t, _ := past.Type()
-				p = &codedPool{codes: past, scale: c.edit.AddInput(g, past.Name+"_scale", dims(t.Dims[1]))}
+				p = &codedPool{codes: past, scale: c.edit.AddInput(g, past.Name+"_scale", dims(roles.Number(t.Dims[1])))}
 				pools[past] = p
 				c.coded = append(c.coded, p)
 			}
@@ -75,7 +76,7 @@ func (c *Change) quantize() error {
 			if p := s.present[k]; p != nil && p.IsOutput() {
 				t, _ := p.Type()
 				c.edit.AddOutput(g, v)
-				c.edit.SetType(v, dims(t.Dims[1]))
+				c.edit.SetType(v, dims(roles.Number(t.Dims[1])))
 			}
 		}
 	}
