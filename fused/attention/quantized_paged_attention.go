@@ -56,10 +56,9 @@ var quantizedPagedAttention = &op.Op{
 	Attributes: op.Within("attention", "PagedAttention", pagedAttributes),
 	Types:      quantizedPagedTypes(),
 	Variables:  []op.Variable{{Name: "Q", Doc: "one type of codes"}},
-	Source: "PagedAttention; scales that are powers of two are those of the OCP microscaling formats (2023), here for a " +
-		"block and head",
-	Devices: []op.Device{op.CPU},
-	Where:   pagedAttention.Where,
+	Source:     "PagedAttention; the OCP microscaling formats (2023) have scales that are powers of two, for 32 elements",
+	Devices:    []op.Device{op.CPU},
+	Where:      pagedAttention.Where,
 	Check: func(s op.Site) error {
 		if s.Types[QPagedAttentionKeyCache] == onnx.Float8E4M3FN && s.Opset < op.Float8Opset {
 			return fmt.Errorf("mojo.QPagedAttention with pools of float8e4m3fn needs opset %d or newer: the model "+
@@ -198,7 +197,8 @@ func (p *codesBuilder) marks(name string, rows, shape *onnx.Value) (greatest, st
 	room := p.Joined(name+"_room", 0, p.Call(name+"_and_one", "Add", count, p.Integers("one", 1)), heads, three)
 	nothing := p.Call(name+"_no_marks", "ConstantOfShape", room)
 	marked := p.first(name+"_marked", p.Call(name+"_all_marks", "ScatterND", nothing, p.slot, marks), count, 0)
-	byBlock := p.Call(name+"_by_block", "Reshape", marked, p.Joined(name+"_block_marks", 0, blocks, block, heads, three))
+	byBlock := p.Call(name+"_by_block", "Reshape", marked, p.Joined(name+"_block_marks", 0, blocks, block, heads,
+		three))
 	turned := p.Op(name+"_turned", "Transpose", []*onnx.Value{byBlock}, onnx.IntsAttr("perm", []int64{0, 2, 3, 1}))
 	behind := p.Integers("last", -1)
 	starts = p.Call(name+"_starts", "Squeeze", p.first(name+"_first_row", turned, p.Integers("one", 1), 3), behind)

@@ -49,12 +49,15 @@ func newCodedPools(t *testing.T, codes onnx.DataType, opset int64) *codedPools {
 // of the codes.
 func (p *codedPools) step(past, added int64, number func() float64) (y, want *reference.Tensor) {
 	p.t.Helper()
-	dims := [][]int64{{added, 2 * codedHeads, codedWidth}, {added, codedHeads, codedWidth}, {added, codedHeads, codedWidth},
+	rowsOf := func(heads int64) []int64 { return []int64{added, heads, codedWidth} }
+	dims := [][]int64{rowsOf(2 * codedHeads), rowsOf(codedHeads), rowsOf(codedHeads),
 		{codedBlocks, codedBlock, codedHeads, codedWidth}, {codedBlocks, codedBlock, codedHeads, codedWidth}, {2}, {1},
 		{1, codedBlocks}, {codedBlocks, codedHeads}, {codedBlocks, codedHeads}}
-	types := []onnx.DataType{op.F32, op.F32, op.F32, p.codes, p.codes, onnx.Int32, onnx.Int32, onnx.Int32, op.F32, op.F32}
+	types := []onnx.DataType{op.F32, op.F32, op.F32, p.codes, p.codes, onnx.Int32, onnx.Int32, onnx.Int32, op.F32,
+		op.F32}
 	attrs := PagedAttention{Scale: 0.4, Causal: true, HeadOrder: headBlocked}
-	s := op.Site{Types: types, Dims: dims, Opset: p.opset, Attributes: QPagedAttention{PagedAttention: attrs}.Attributes()}
+	s := op.Site{Types: types, Dims: dims, Opset: p.opset,
+		Attributes: QPagedAttention{PagedAttention: attrs}.Attributes()}
 	in := optest.RandomInputs(p.r, op.Site{Types: types[:QPagedAttentionKeyCache], Dims: dims})
 	for k, x := range in[QPagedAttentionK:] {
 		for i := range x.F {
@@ -80,7 +83,8 @@ func (p *codedPools) step(past, added int64, number func() float64) (y, want *re
 		}
 		return reference.NewFloats(op.F32, []int{int(added), codedHeads, codedWidth}, list)
 	}
-	other := []*reference.Tensor{in[0], rows(0), rows(1), decoded[0], decoded[1], numbers(0, added), numbers(past), table}
+	other := []*reference.Tensor{in[0], rows(0), rows(1), decoded[0], decoded[1], numbers(0, added), numbers(past),
+		table}
 	return out[0], p.evaluate(pagedAttention, s, other)[0]
 }
 
@@ -161,10 +165,12 @@ func TestQuantizedPools(t *testing.T) {
 		never, always := func(int64) bool { return false }, func(int64) bool { return true }
 		compare := func(past, added int64, deviation float64) {
 			t.Helper()
-			y, want := p.step(past, added, func() float64 { return deviation * p.r.NormFloat64() })
+			number := func() float64 { return deviation * p.r.NormFloat64() }
+			y, want := p.step(past, added, number)
 			for i, x := range want.F {
 				if d := math.Abs(x - y.F[i]); !(d <= 1e-5*(1+math.Abs(x))) {
-					t.Fatalf("%s: element %d of Y is %g, that of PagedAttention with the same keys %g", codes, i, y.F[i], x)
+					t.Fatalf("%s: element %d of Y is %g, that of PagedAttention with the same keys %g", codes, i,
+						y.F[i], x)
 				}
 			}
 		}

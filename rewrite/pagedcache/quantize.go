@@ -44,8 +44,9 @@ func (c *Change) quantize() error {
 	for _, s := range c.sites {
 		n := s.node
 		s.in = slices.Clone(n.Inputs)
+		attrs := fused.QPagedAttention{PagedAttention: fused.Read[fused.PagedAttention](n.Attributes)}
 		in, use := slices.Clone(n.Inputs), fused.Site{Opset: s.use.Opset, Types: slices.Clone(s.use.Types),
-			Attributes: fused.QPagedAttention{PagedAttention: fused.Read[fused.PagedAttention](n.Attributes)}.Attributes()}
+			Attributes: attrs.Attributes()}
 		in = slices.Insert(in, fused.QPagedAttentionKeyScale, nil, nil)
 		use.Types = slices.Insert(use.Types, fused.QPagedAttentionKeyScale, onnx.Float, onnx.Float)
 		for k, past := range s.past {
@@ -53,7 +54,8 @@ func (c *Change) quantize() error {
 			p := pools[past]
 			if p == nil {
 				t, _ := past.Type()
-				p = &codedPool{codes: past, scale: c.edit.AddInput(g, past.Name+"_scale", dims(roles.Number(t.Dims[1])))}
+				scale := c.edit.AddInput(g, past.Name+"_scale", dims(roles.Number(t.Dims[1])))
+				p = &codedPool{codes: past, scale: scale}
 				pools[past] = p
 				c.coded = append(c.coded, p)
 			}
@@ -94,7 +96,7 @@ func (c *Change) quantize() error {
 // float8IR is the first IR version with float8e4m3fn.
 const float8IR = 9
 
-// checkCodes runs the steps of the claim with codes. Beside each node it evaluates the node with pools of floats, on the
+// checkCodes runs the steps of the claim with codes. Beside each node it evaluates the node with pools of floats on the
 // same queries, keys and values. Codes must be as near to keys and values as their rounding allows, and results as near
 // as this allows: if no score moves by more than d, no weight of the softmax moves by more than a factor of exp(2d), so
 // all weights together move by at most exp(2d) - 1.
@@ -272,8 +274,8 @@ func (b *bounds) check(want, got *reference.Tensor) error {
 				for i, x := range want.F[at : at+width] {
 					d := math.Abs(got.F[at+i] - x)
 					if !(d <= bound) {
-						return fmt.Errorf("the result of token %d, head %d differs by %.3g, and the rounding allows %.3g", t,
-							h, d, bound)
+						return fmt.Errorf("the result of token %d, head %d differs by %.3g, and the rounding allows "+
+							"%.3g", t, h, d, bound)
 					}
 					b.worst.Results = max(b.worst.Results, d/bound)
 				}
