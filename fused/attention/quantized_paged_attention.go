@@ -57,7 +57,7 @@ var quantizedPagedAttention = &op.Op{
 	Types:      quantizedPagedTypes(),
 	Variables:  []op.Variable{{Name: "Q", Doc: "one type of codes"}},
 	Source:     "PagedAttention; the OCP microscaling formats (2023) have scales that are powers of two, for 32 elements",
-	Devices:    []op.Device{op.CPU},
+	Devices:    pagedAttention.Devices,
 	Where:      pagedAttention.Where,
 	Check: func(s op.Site) error {
 		if s.Types[QPagedAttentionKeyCache] == onnx.Float8E4M3FN && s.Opset < op.Float8Opset {

@@ -14,7 +14,7 @@ constexpr int kThreads = 128;
 // AttendToken has dynamic shared memory for a query and its total.
 //
 // Registers: 48. Shared memory: 1.6 KB and 4 bytes for each channel.
-template <class T>
+template <class T, class C>
 __global__ __launch_bounds__(kThreads) void AttendToken(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) float memory[];
   __shared__ float weights[kThreads], across[kThreads / 32];
@@ -34,14 +34,16 @@ __global__ __launch_bounds__(kThreads) void AttendToken(const __grid_constant__ 
   for (int key = seen.begin; key < seen.end; key += kThreads) {
     const int at = key + static_cast<int>(threadIdx.x), count = min(kThreads, seen.end - key);
     __syncthreads();
-    float score = -INFINITY;
+    float score = -INFINITY, value_scale = 1;
     if (at < seen.end) {
       const size_t place = Place(p, s, at) * p.key_heads + key_head;
-      const T* const k = static_cast<const T*>(p.key_cache_out) + place * width;
+      const C* const k = static_cast<const C*>(p.key_cache_out) + place * width;
+      const int block = kIsCode<C> ? BlockOf(p, s, at) : 0;
+      value_scale = ScaleOf<C>(p, p.value_scale_out, block, key_head);
       places[threadIdx.x] = place;
       float product = 0;
       for (int d = 0; d < width; ++d) product += query[d] * ToFloat(k[d]);
-      score = ScoreOf<float>(p, product);
+      score = ScoreOf<float>(p, product * ScaleOf<C>(p, p.key_scale_out, block, key_head));
     }
     float greatest = GroupMax(score, 32);
     if (threadIdx.x % 32 == 0) across[threadIdx.x / 32] = greatest;
@@ -56,10 +58,15 @@ __global__ __launch_bounds__(kThreads) void AttendToken(const __grid_constant__ 
     float added = 0;
     for (int j = 0; j < count; ++j) added += weights[j];
     sum = sum * by + added;
+    if constexpr (kIsCode<C>) {
+      __syncthreads();
+      weights[threadIdx.x] = weight * value_scale;
+      __syncthreads();
+    }
     for (int d = threadIdx.x; d < value_width; d += kThreads) {
       float t = total[d] * by;
       for (int j = 0; j < count; ++j) {
-        t += weights[j] * ToFloat(static_cast<const T*>(p.value_cache_out)[places[j] * value_width + d]);
+        t += weights[j] * ToFloat(static_cast<const C*>(p.value_cache_out)[places[j] * value_width + d]);
       }
       total[d] = t;
     }
@@ -70,11 +77,11 @@ __global__ __launch_bounds__(kThreads) void AttendToken(const __grid_constant__ 
   }
 }
 
-template <class T>
+template <class T, class C>
 cudaError_t Run(const Params& p, cudaStream_t stream) {
   const size_t bytes = (p.width + p.value_width) * 4, most = static_cast<size_t>(TheDevice().shared_bytes) - 4096;
   if (bytes > most || p.heads > 65535) return cudaErrorInvalidValue;
-  const auto kernel = AttendToken<T>;
+  const auto kernel = AttendToken<T, C>;
   if (cudaError_t e =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most))) {
     return e;
@@ -86,7 +93,13 @@ cudaError_t Run(const Params& p, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t AttendAny(const Params& p, cudaStream_t stream) {
-  return OfType(p.type, [&](auto t) { return Run<decltype(t)>(p, stream); });
+  return OfType(p.type, [&](auto t) { return Run<decltype(t), decltype(t)>(p, stream); });
+}
+
+cudaError_t AttendCodesAny(const Params& p, cudaStream_t stream) {
+  return OfType(p.type, [&](auto t) {
+    return p.float8 ? Run<decltype(t), E4M3Code>(p, stream) : Run<decltype(t), Int8Code>(p, stream);
+  });
 }
 
 }  // namespace paged

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "attention/cuda/paged_attention.cuh"
-#include "common/room.h"
 
 namespace mojo {
 namespace paged {
@@ -66,10 +65,11 @@ cudaError_t Write(const Params& p, cudaStream_t stream) {
   return size == 4 ? Run<float>(p, stream) : Run<uint16_t>(p, stream);
 }
 
-// Prepare sets the sizes of the parts, and takes their memory.
-Params Prepare(const MojoPagedAttentionArgs& a, Room<256>* room) {
+}  // namespace
+
+Params Prepare(const MojoQPagedAttentionArgs& a, Room<256>* room) {
   Params p{};
-  static_cast<MojoPagedAttentionArgs&>(p) = a;
+  static_cast<MojoQPagedAttentionArgs&>(p) = a;
   p.group = static_cast<int>(a.key_heads > 0 ? a.heads / a.key_heads : 0);
   p.window = std::min<int64_t>(a.window, INT32_MAX);
   if (p.group == 0 || !MmaTakes(a)) return p;
@@ -84,7 +84,6 @@ Params Prepare(const MojoPagedAttentionArgs& a, Room<256>* room) {
   return p;
 }
 
-}  // namespace
 }  // namespace paged
 }  // namespace mojo
 
@@ -92,17 +91,16 @@ using namespace mojo;
 
 size_t MojoPagedAttentionScratch(const MojoPagedAttentionArgs* args) {
   Room<256> room;
-  paged::Prepare(*args, &room);
+  MojoQPagedAttentionArgs all;
+  static_cast<MojoPagedAttentionArgs&>(all) = *args;
+  paged::Prepare(all, &room);
   return room.used;
 }
 
 cudaError_t MojoCudaPagedAttention(const MojoPagedAttentionArgs* args, cudaStream_t stream) {
-  constexpr size_t kMost = size_t{1} << 30;
-  const MojoPagedAttentionArgs& a = *args;
-  if (a.tokens > kMost || a.sequences > kMost || a.columns * a.block > kMost || a.blocks > kMost ||
-      a.key_heads * a.width > kMost || a.key_heads * a.value_width > kMost) {
-    return cudaErrorInvalidValue;
-  }
+  MojoQPagedAttentionArgs a;
+  static_cast<MojoPagedAttentionArgs&>(a) = *args;
+  if (paged::IsTooLarge(a)) return cudaErrorInvalidValue;
   Room<256> room{static_cast<char*>(a.scratch)};
   const paged::Params p = paged::Prepare(a, &room);
   if (cudaError_t e = paged::Write(p, stream)) return e;

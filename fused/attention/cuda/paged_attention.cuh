@@ -6,6 +6,7 @@
 #pragma once
 
 #include "attention/cuda/attention.cuh"
+#include "common/room.h"
 
 namespace mojo {
 namespace paged {
@@ -16,7 +17,7 @@ constexpr int kMostParts = 64;  // of a sequence
 constexpr int kFewRows = 64;    // a sequence with more rows has no parts
 
 // Params are the arguments of a kernel.
-struct Params : MojoPagedAttentionArgs {
+struct Params : MojoQPagedAttentionArgs {
   int group;       // heads that share keys
   int few;         // tokens of the longest sequence that has parts
   bool packed;     // slots of parts are tokens, otherwise sequence * few + token
@@ -58,11 +59,37 @@ __device__ __forceinline__ int SequenceOf(const Params& p, int token) {
   return min(before, sequences - 1);
 }
 
-// Place is the row of the pool of a sequence's key.
+// BlockOf is the block of the pool of a sequence's key, Place its row.
+__device__ __forceinline__ int BlockOf(const Params& p, const Sequence& s, int j) {
+  const int at = __ldg(p.table + static_cast<size_t>(s.number) * p.columns + j / static_cast<int>(p.block));
+  return min(max(at, 0), static_cast<int>(p.blocks) - 1);
+}
 __device__ __forceinline__ size_t Place(const Params& p, const Sequence& s, int j) {
-  const int block = static_cast<int>(p.block), column = j / block;
-  const int at = __ldg(p.table + static_cast<size_t>(s.number) * p.columns + column);
-  return static_cast<size_t>(min(max(at, 0), static_cast<int>(p.blocks) - 1)) * p.block + (j - column * block);
+  return static_cast<size_t>(BlockOf(p, s, j)) * p.block + j % static_cast<int>(p.block);
+}
+
+// Int8Code and E4M3Code are elements of pools of codes.
+struct Int8Code {
+  int8_t bits;
+};
+struct E4M3Code {
+  uint8_t bits;
+};
+template <class C>
+constexpr bool kIsCode = sizeof(C) == 1;
+
+using mojo::ToFloat;
+__device__ __forceinline__ float ToFloat(Int8Code c) { return c.bits; }
+__device__ __forceinline__ float ToFloat(E4M3Code c) {
+  // The code is the upper byte of a float16, moved by one bit: its exponent has another bias.
+  const unsigned bits = (c.bits & 0x80u) << 8 | (c.bits & 0x7fu) << 7;
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(bits))) * 256;
+}
+
+// ScaleOf is the factor of the keys, or values, of a key head in a block: 1 for pools of other elements.
+template <class C>
+__device__ __forceinline__ float ScaleOf(const Params& p, const float* scales, int block, int key_head) {
+  return kIsCode<C> ? scales[static_cast<size_t>(block) * p.key_heads + key_head] : 1;
 }
 
 // SeenBy are the keys that a token of a sequence sees.
@@ -91,10 +118,23 @@ __device__ __forceinline__ float Ending(float most, float sum, float sink) {
   return all == 0 ? 0 : by / all;
 }
 
-// The kernels of 16-bit numbers, and of any others. They read keys and values only from the pool.
+// Prepare sets the sizes of the parts, and takes their memory.
+Params Prepare(const MojoQPagedAttentionArgs& a, Room<256>* room);
+
+// IsTooLarge reports whether sizes exceed the kernels' integers.
+inline bool IsTooLarge(const MojoPagedAttentionArgs& a) {
+  constexpr size_t kMost = size_t{1} << 30;
+  return a.tokens > kMost || a.sequences > kMost || a.columns * a.block > kMost || a.blocks > kMost ||
+         a.key_heads * a.width > kMost || a.key_heads * a.value_width > kMost;
+}
+
+// The kernels of 16-bit numbers, and of any others, with their own pools or with codes. They read keys and values only
+// from the pool.
 bool MmaTakes(const MojoPagedAttentionArgs& a);
 cudaError_t AttendMma(const Params& p, cudaStream_t stream);
 cudaError_t AttendAny(const Params& p, cudaStream_t stream);
+cudaError_t AttendCodesMma(const Params& p, cudaStream_t stream);
+cudaError_t AttendCodesAny(const Params& p, cudaStream_t stream);
 
 }  // namespace paged
 }  // namespace mojo

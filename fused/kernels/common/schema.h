@@ -49,6 +49,7 @@
   X(Attention) \
   X(LatentAttention) \
   X(PagedAttention) \
+  X(QPagedAttention) \
   X(AddLayerNorm) \
   X(BiasGELU) \
   X(LinearAttention) \

@@ -353,6 +353,16 @@ struct MojoPagedAttentionArgs : mojo::PagedAttentionAttributes {
   MojoType type = kMojoFloat32;
 };
 
+/* MojoQPagedAttentionArgs is one QPagedAttention. The caches have codes of int8 or, with float8, of float8e4m3fn. */
+struct MojoQPagedAttentionArgs : MojoPagedAttentionArgs {
+  const float *key_scale = nullptr, *value_scale = nullptr; /* [blocks, key_heads]; may be their results */
+  float *key_scale_out = nullptr, *value_scale_out = nullptr;
+  bool float8 = false;
+};
+
+size_t MojoQPagedAttentionScratch(const MojoQPagedAttentionArgs* args);
+cudaError_t MojoCudaQPagedAttention(const MojoQPagedAttentionArgs* args, cudaStream_t stream);
+
 /* MojoPagedAttentionScratch gives the bytes of device memory a call needs; it follows no pointer of args. */
 size_t MojoPagedAttentionScratch(const MojoPagedAttentionArgs* args);
 cudaError_t MojoCudaPagedAttention(const MojoPagedAttentionArgs* args, cudaStream_t stream);

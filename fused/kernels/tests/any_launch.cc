@@ -23,6 +23,7 @@ MOJO_ANY_SIZE(QMoE)
 MOJO_ANY_SIZE(Attention)
 MOJO_ANY_SIZE(LatentAttention)
 MOJO_ANY_SIZE(PagedAttention)
+MOJO_ANY_SIZE(QPagedAttention)
 MOJO_ANY_SIZE(LinearAttention)
 MOJO_ANY_SIZE(AllReduceAddRMSNorm)
 extern "C" {

@@ -1,5 +1,6 @@
-// Times PagedAttention beside Attention over the same keys in one piece, in bfloat16, each in a CUDA graph behind a
-// flush of L2. `make cuda-programs` builds it; it prints microseconds, and the ratio of both.
+// Times PagedAttention beside Attention over the same keys in one piece, in bfloat16, and QPagedAttention with pools of
+// int8 and float8e4m3fn, each in a CUDA graph behind a flush of L2. `make cuda-programs` builds it; it prints
+// microseconds, and the ratios to PagedAttention.
 #include <algorithm>
 #include <vector>
 
@@ -9,6 +10,15 @@
 namespace {
 
 constexpr size_t kHeads = 32, kKeyHeads = 8, kWidth = 128;
+
+// Codes are n bytes from 0 to 63 on the device.
+void* Codes(size_t n) {
+  std::vector<uint8_t> host(n);
+  for (size_t i = 0; i < n; ++i) host[i] = static_cast<uint8_t>(i * 7 % 64);
+  void* const codes = Allocate(n);
+  Check(cudaMemcpy(codes, host.data(), n, cudaMemcpyHostToDevice), "copy to device");
+  return codes;
+}
 
 void Bench(cudaStream_t stream, size_t batch, size_t past, size_t added, size_t block) {
   const size_t length = past + added, columns = (length + block - 1) / block, blocks = batch * columns;
@@ -39,6 +49,18 @@ void Bench(cudaStream_t stream, size_t batch, size_t past, size_t added, size_t 
   p.scale = 0.088f, p.causal = true, p.type = kMojoBFloat16;
   p.scratch = Allocate(MojoPagedAttentionScratch(&p));
 
+  MojoQPagedAttentionArgs c[2];  // of int8 and float8e4m3fn; codes of small numbers in both
+  void* const codes[] = {Codes(blocks * block * kKeyHeads * kWidth), Codes(blocks * block * kKeyHeads * kWidth)};
+  const OnDevice<float> key_scales(std::vector<float>(blocks * kKeyHeads, 0.03125f)),
+      value_scales(std::vector<float>(blocks * kKeyHeads, 0.03125f));
+  for (int i = 0; i < 2; ++i) {
+    static_cast<MojoPagedAttentionArgs&>(c[i]) = p;
+    c[i].key_cache = c[i].key_cache_out = codes[0], c[i].value_cache = c[i].value_cache_out = codes[1];
+    c[i].key_scale = c[i].key_scale_out = key_scales.data, c[i].value_scale = c[i].value_scale_out = value_scales.data;
+    c[i].float8 = i == 1;
+    c[i].scratch = Allocate(MojoQPagedAttentionScratch(&c[i]));
+  }
+
   MojoAttentionArgs a;
   a.batch = batch, a.heads = kHeads, a.key_heads = kKeyHeads, a.queries = a.added = added;
   a.past = a.room = length, a.width = a.value_width = kWidth;
@@ -51,17 +73,25 @@ void Bench(cudaStream_t stream, size_t batch, size_t past, size_t added, size_t 
   a.scratch = Allocate(MojoAttentionScratch(&a));
 
   const double guess = static_cast<double>(keys) * 4 / 4e6 + tokens * length / 1e4;
-  double times[2][3];
+  double times[4][3];
   for (int i = 0; i < 3; ++i) {
     times[0][i] = Microseconds(stream, guess, [&](cudaStream_t s) { Check(MojoCudaPagedAttention(&p, s), "paged"); });
     times[1][i] = Microseconds(stream, guess, [&](cudaStream_t s) { Check(MojoCudaAttention(&a, s), "in one piece"); });
+    for (int k = 0; k < 2; ++k) {
+      times[2 + k][i] =
+          Microseconds(stream, guess, [&](cudaStream_t s) { Check(MojoCudaQPagedAttention(&c[k], s), "codes"); });
+    }
   }
   for (auto& t : times) std::sort(t, t + 3);
   printf(
-      "%5zu sequences of %6zu + %4zu tokens, blocks of %3zu: %9.1f us, in one piece %9.1f us, ratio %.2f, %5.2f TB/s\n",
+      "%5zu sequences of %6zu + %4zu tokens, blocks of %3zu: %9.1f us, in one piece %9.1f us, ratio %.2f, %5.2f TB/s; "
+      "int8 %.2f, e4m3 %.2f of its time\n",
       batch, past, added, block, times[0][1], times[1][1], times[0][1] / times[1][1],
-      static_cast<double>(keys) * 4 / times[0][1] / 1e6);
-  for (void* m : {q, k, v, y, past_key, past_value, p.scratch, a.scratch}) cudaFree(m);
+      static_cast<double>(keys) * 4 / times[0][1] / 1e6, times[2][1] / times[0][1], times[3][1] / times[0][1]);
+  for (void* m :
+       {q, k, v, y, past_key, past_value, p.scratch, a.scratch, codes[0], codes[1], c[0].scratch, c[1].scratch}) {
+    cudaFree(m);
+  }
 }
 
 }  // namespace

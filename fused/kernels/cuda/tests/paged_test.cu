@@ -1,5 +1,5 @@
-// PagedAttention against its definition in double on the host. Exits 1 on a failure. `make cuda-programs` builds it.
-// Each case also runs each sequence by itself, with the same bits as the result.
+// PagedAttention and QPagedAttention against their definitions in double on the host. Exits 1 on a failure.
+// `make cuda-programs` builds it. Each case also runs each sequence by itself, with the same bits as the result.
 #include <memory>
 
 #include "cuda/tests/tally.h"
@@ -20,6 +20,115 @@ struct Int32s {
   Int32s& operator=(const Int32s&) = delete;
 };
 
+// Kind is what the pools hold.
+enum Kind { kNumbers, kInt8, kE4M3 };
+
+// CodedPool is a pool of codes with its scales, on the host and the device.
+struct CodedPool {
+  Kind kind;
+  size_t blocks, block, heads, width;
+  std::vector<uint8_t> codes;
+  std::vector<float> scales;
+  uint8_t* device_codes[2] = {};  // as read, and as written if that is another pool
+  float* device_scales[2] = {};
+
+  // A pool of junk: rows that are read get codes and scales later.
+  CodedPool(Kind kind, size_t blocks, size_t block, size_t heads, size_t width, Random* random)
+      : kind(kind),
+        blocks(blocks),
+        block(block),
+        heads(heads),
+        width(width),
+        codes(blocks * block * heads * width),
+        scales(blocks * heads) {
+    for (uint8_t& c : codes) c = static_cast<uint8_t>(random->Below(256));
+    for (float& s : scales) s = NAN;
+    for (int i = 0; i < 2; ++i) {
+      Check(cudaMalloc(&device_codes[i], codes.size() + 16), "cudaMalloc");
+      Check(cudaMalloc(&device_scales[i], scales.size() * 4 + 4), "cudaMalloc");
+    }
+  }
+  ~CodedPool() {
+    for (int i = 0; i < 2; ++i) cudaFree(device_codes[i]), cudaFree(device_scales[i]);
+  }
+  CodedPool(const CodedPool&) = delete;
+
+  double Value(uint8_t c) const {
+    if (kind == kInt8) return static_cast<int8_t>(c);
+    const int exponent = c >> 3 & 15;
+    const double v = exponent == 0 ? ldexp(c & 7, -9) : ldexp(8 + (c & 7), exponent - 10);
+    return c & 128 ? -v : v;
+  }
+  // Code is the nearest code, to even in the middle.
+  uint8_t Code(double v) const {
+    if (kind == kInt8) return static_cast<uint8_t>(static_cast<int8_t>(nearbyint(fmin(fmax(v, -128), 127))));
+    const double m = fmin(fabs(v), 448);
+    const int exponent = m < ldexp(1, -6) ? -6 : ilogb(m);
+    const int steps = static_cast<int>(nearbyint(ldexp(m, 3 - exponent)));  // 8 to 16 unless subnormal
+    const int code = exponent == -6 && steps < 8 ? steps : (exponent + 7) * 8 + steps - 8;
+    return static_cast<uint8_t>(std::min(code, 126) | (std::signbit(v) ? 128 : 0));
+  }
+  size_t At(size_t row, size_t head, size_t d) const { return (row * heads + head) * width + d; }
+  double Get(size_t row, size_t head, size_t d) const {
+    return Value(codes[At(row, head, d)]) * scales[row / block * heads + head];
+  }
+  // Fill gives the rows of a block that is read codes, and a scale.
+  void Fill(size_t of, float by, Random* random) {
+    for (size_t h = 0; h < heads; ++h) scales[of * heads + h] = ldexpf(by, -static_cast<int>(5 + random->Below(4)));
+    for (size_t i = of * block * heads * width; i < (of + 1) * block * heads * width; ++i) {
+      codes[i] = Code(static_cast<double>(random->Below(255)) - 127);
+    }
+  }
+  void ToDevice() const {
+    for (int i = 0; i < 2; ++i) {
+      Check(cudaMemcpy(device_codes[i], codes.data(), codes.size(), cudaMemcpyHostToDevice), "copy to device");
+      Check(cudaMemcpy(device_scales[i], scales.data(), scales.size() * 4, cudaMemcpyHostToDevice), "copy to device");
+    }
+  }
+  // Write writes rows as the definition does.
+  void Write(const std::vector<int32_t>& slots, const Numbers& rows) {
+    const double most = kind == kInt8 ? 127 : 448;
+    for (size_t b = 0; b < blocks; ++b) {
+      std::vector<size_t> added;
+      bool over = false;
+      for (size_t t = 0; t < slots.size(); ++t) {
+        if (slots[t] < 0 || slots[t] / block != b) continue;
+        added.push_back(t);
+        over = over || slots[t] % block == 0;
+      }
+      for (size_t h = 0; h < heads && !added.empty(); ++h) {
+        double greatest = 0, least = ldexp(1, -126);
+        for (size_t t : added) {
+          for (size_t d = 0; d < width; ++d) greatest = fmax(greatest, fabs(rows.Get((t * heads + h) * width + d)));
+        }
+        while (greatest > most * least) least *= 2;
+        float& scale = scales[b * heads + h];
+        const double old = over ? ldexp(1, -126) : scale, now = std::max(old, least);
+        for (size_t r = b * block; r < (b + 1) * block; ++r) {
+          for (size_t d = 0; d < width; ++d) {
+            uint8_t& c = codes[At(r, h, d)];
+            if (over || now > old) c = over ? 0 : Code(Value(c) * (old / now));
+          }
+        }
+        for (size_t t : added) {
+          for (size_t d = 0; d < width; ++d) {
+            codes[At(slots[t], h, d)] = Code(rows.Get((t * heads + h) * width + d) / now);
+          }
+        }
+        scale = static_cast<float>(now);
+      }
+    }
+  }
+  // IsWritten compares with the device.
+  bool IsWritten(int of) const {
+    std::vector<uint8_t> got(codes.size());
+    std::vector<float> got_scales(scales.size());
+    Check(cudaMemcpy(got.data(), device_codes[of], got.size(), cudaMemcpyDeviceToHost), "copy to host");
+    Check(cudaMemcpy(got_scales.data(), device_scales[of], scales.size() * 4, cudaMemcpyDeviceToHost), "copy to host");
+    return got == codes && memcmp(got_scales.data(), scales.data(), scales.size() * 4) == 0;
+  }
+};
+
 // Form is a way to use PagedAttention: past and added tokens of each sequence.
 struct Form {
   MojoType type = kMojoBFloat16;
@@ -30,14 +139,16 @@ struct Form {
   float softcap = 0;
   bool huge = false;  // numbers whose scores are far over the softcap, and sinks that times log2(e) are infinite
   size_t offset = 0;
+  Kind kind = kNumbers;
 
   std::string Name() const {
-    char text[220];
-    snprintf(text, sizeof(text),
-             "%s B%zu past %d.. added %d.. H%zu/%zu D%zu/%zu M%zu causal %d cyclic %d sink %d slots %d window %zu cap "
-             "%g huge %d offset %zu in place %d",
-             TypeName(type), past.size(), past[0], added[0], heads, key_heads, width, value_width, block, causal,
-             cyclic, sink, slots, window, softcap, huge, offset, in_place);
+    char text[240];
+    snprintf(
+        text, sizeof(text),
+        "%s pool %d B%zu past %d.. added %d.. H%zu/%zu D%zu/%zu M%zu causal %d cyclic %d sink %d slots %d window %zu "
+        "cap %g huge %d offset %zu in place %d",
+        TypeName(type), kind, past.size(), past[0], added[0], heads, key_heads, width, value_width, block, causal,
+        cyclic, sink, slots, window, softcap, huge, offset, in_place);
     return text;
   }
 };
@@ -92,7 +203,17 @@ void Test(Tally* tally, const Form& f) {
     }
   }
   keys.ToDevice(), values.ToDevice();
-  MojoPagedAttentionArgs a;
+  MojoQPagedAttentionArgs a;
+  const bool coded = f.kind != kNumbers;
+  CodedPool key_codes(f.kind, coded ? blocks : 1, f.block, f.key_heads, f.width, &random);
+  CodedPool value_codes(f.kind, coded ? blocks : 1, f.block, f.key_heads, f.value_width, &random);
+  for (size_t i = 0; i < blocks && coded; ++i) {
+    for (size_t r = i * f.block; r < (i + 1) * f.block; ++r) {
+      if (!is_read[r]) continue;
+      key_codes.Fill(i, scale, &random), value_codes.Fill(i, scale, &random);
+      break;
+    }
+  }
   a.k = k.device(), a.v = v.device(), a.q = q.device(), a.y = y.device();
   a.sink = f.sink ? static_cast<float*>(sink.device()) : nullptr;
   a.key_cache = keys.device(), a.value_cache = values.device();
@@ -105,10 +226,19 @@ void Test(Tally* tally, const Form& f) {
   a.width = f.width, a.value_width = f.value_width, a.blocks = blocks, a.block = f.block, a.columns = columns;
   a.scale = 1 / sqrtf(static_cast<float>(f.width)), a.causal = f.causal, a.window = f.window, a.softcap = f.softcap;
   a.cyclic = f.cyclic, a.type = f.type;
-  const auto call = [&](MojoPagedAttentionArgs args, const std::string& what) {
-    Numbers scratch(kMojoFloat32, MojoPagedAttentionScratch(&args) / 4);
+  if (coded) {
+    key_codes.ToDevice(), value_codes.ToDevice();
+    const int out = f.in_place ? 0 : 1;
+    a.key_cache = key_codes.device_codes[0], a.key_cache_out = key_codes.device_codes[out];
+    a.value_cache = value_codes.device_codes[0], a.value_cache_out = value_codes.device_codes[out];
+    a.key_scale = key_codes.device_scales[0], a.key_scale_out = key_codes.device_scales[out];
+    a.value_scale = value_codes.device_scales[0], a.value_scale_out = value_codes.device_scales[out];
+    a.float8 = f.kind == kE4M3;
+  }
+  const auto call = [&](MojoQPagedAttentionArgs args, const std::string& what) {
+    Numbers scratch(kMojoFloat32, (coded ? MojoQPagedAttentionScratch(&args) : MojoPagedAttentionScratch(&args)) / 4);
     args.scratch = scratch.device();
-    Done(tally, name + what, MojoCudaPagedAttention(&args, nullptr));
+    Done(tally, name + what, coded ? MojoCudaQPagedAttention(&args, nullptr) : MojoCudaPagedAttention(&args, nullptr));
     if (!scratch.Guarded()) Fail(tally, name + what, "it wrote beside its scratch memory");
   };
   call(a, "");
@@ -124,7 +254,19 @@ void Test(Tally* tally, const Form& f) {
   const std::vector<char> want_keys = keys.bytes(), want_values = values.bytes();
   Numbers *const got_keys = f.in_place ? &keys : &keys_out, *const got_values = f.in_place ? &values : &values_out;
   got_keys->ToHost(), got_values->ToHost();
-  if (got_keys->bytes() != want_keys || got_values->bytes() != want_values) Fail(tally, name, "a pool is wrong");
+  if (coded) {
+    key_codes.Write(slots, k), value_codes.Write(slots, v);
+    const int out = f.in_place ? 0 : 1;
+    if (!key_codes.IsWritten(out) || !value_codes.IsWritten(out)) Fail(tally, name, "a pool of codes is wrong");
+  } else if (got_keys->bytes() != want_keys || got_values->bytes() != want_values) {
+    Fail(tally, name, "a pool is wrong");
+  }
+  const auto key = [&](size_t row, size_t g, size_t d) {
+    return coded ? key_codes.Get(row, g, d) : got_keys->Get((row * f.key_heads + g) * f.width + d);
+  };
+  const auto value = [&](size_t row, size_t g, size_t d) {
+    return coded ? value_codes.Get(row, g, d) : got_values->Get((row * f.key_heads + g) * f.value_width + d);
+  };
   Want want(y.count());
   double most = 0;
   InParallel(sequences * f.heads, [&](size_t begin, size_t end) {
@@ -140,7 +282,7 @@ void Test(Tally* tally, const Form& f) {
           if ((f.causal && j > at) || (f.window > 0 && j + f.window <= at)) continue;
           double s = 0;
           for (size_t d = 0; d < f.width; ++d) {
-            s += double{q.Get(row * f.width + d)} * got_keys->Get((place(b, j) * f.key_heads + g) * f.width + d);
+            s += double{q.Get(row * f.width + d)} * key(place(b, j), g, d);
           }
           s *= a.scale;
           score[j] = f.softcap > 0 ? f.softcap * tanh(s / f.softcap) : s;
@@ -153,7 +295,7 @@ void Test(Tally* tally, const Form& f) {
           if (w == 0) continue;
           sum += w;
           for (size_t d = 0; d < f.value_width; ++d) {
-            total[d] += w * got_values->Get((place(b, j) * f.key_heads + g) * f.value_width + d);
+            total[d] += w * value(place(b, j), g, d);
           }
         }
         for (size_t d = 0; d < f.value_width; ++d) {
@@ -168,6 +310,7 @@ void Test(Tally* tally, const Form& f) {
   // The same bits for each sequence by itself.
   const std::vector<char> all = y.bytes();
   a.k = a.v = nullptr, a.key_cache = a.key_cache_out, a.value_cache = a.value_cache_out;
+  a.key_scale = a.key_scale_out, a.value_scale = a.value_scale_out;
   for (size_t b = 0; b < sequences && sequences > 1; ++b) {
     if (f.added[b] == 0) continue;
     const size_t size = SizeOf(f.type), own = f.heads * f.value_width * size;
@@ -175,7 +318,7 @@ void Test(Tally* tally, const Form& f) {
         row(std::vector<int32_t>(table.begin() + b * columns, table.begin() + (b + 1) * columns)),
         none(std::vector<int32_t>(f.added[b], -1));
     Numbers alone(f.type, f.added[b] * f.heads * f.value_width, f.offset);
-    MojoPagedAttentionArgs args = a;
+    MojoQPagedAttentionArgs args = a;
     args.q = static_cast<char*>(q.device()) + cumulative[b] * f.heads * f.width * size;
     args.k = k.device(), args.v = v.device();  // not written: the pool has them
     args.cumulative = one.device, args.past = past.device, args.table = row.device, args.slots = none.device;
@@ -191,7 +334,7 @@ void Test(Tally* tally, const Form& f) {
 }  // namespace
 
 int main() {
-  Tally tally{"PagedAttention"};
+  Tally tally{"PagedAttention"}, codes{"QPagedAttention"};
   const std::vector<int32_t> pasts[] = {{0}, {5}, {255}, {256, 0, 17}, {1000, 3, 64, 511, 0}, {17000, 40}};
   for (const MojoType type : {kMojoBFloat16, kMojoFloat16, kMojoFloat32}) {
     for (const auto& past : pasts) {
@@ -200,23 +343,31 @@ int main() {
         f.type = type, f.past = past;
         for (size_t b = 0; b < past.size(); ++b) f.added.push_back(kind[b % kind.size()]);
         if (past[0] > 1000 && (kind[0] > 3 || type == kMojoFloat32)) continue;  // slow on the host
-        Test(&tally, f);
+        const auto test = [&] {
+          Test(&tally, f);
+          for (const Kind k : {kInt8, kE4M3}) {
+            f.kind = k;
+            if (f.offset == 0 && !f.huge && past[0] <= 1000) Test(&codes, f);
+          }
+          f.kind = kNumbers;
+        };
+        test();
         f.block = 48, f.heads = 6, f.key_heads = 1, f.sink = true, f.in_place = false;
-        Test(&tally, f);
+        test();
         f.block = 256, f.heads = 8, f.key_heads = 8, f.width = 64, f.value_width = 64, f.window = 50, f.slots = true;
-        Test(&tally, f);
+        test();
         f.heads = 8, f.key_heads = 2, f.width = 72, f.value_width = 40, f.cyclic = true, f.softcap = 5, f.window = 0;
-        Test(&tally, f);
+        test();
         f.width = 192, f.value_width = 200, f.causal = false, f.block = 1;
-        Test(&tally, f);
+        test();
         f.huge = true;
-        Test(&tally, f);
+        test();
         f.width = 20, f.value_width = 12, f.offset = 4;  // no pieces of 16 bytes
-        Test(&tally, f);
+        test();
         f.huge = false;
-        Test(&tally, f);
+        test();
       }
     }
   }
-  return Report({&tally});
+  return Report({&tally, &codes});
 }

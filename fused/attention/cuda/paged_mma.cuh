@@ -1,0 +1,441 @@
+// PagedAttention of 16-bit numbers with mma.sync (compute capability 8.0): the algorithm of Dao, "FlashAttention-2",
+// 2023, over blocks of a pool as in Kwon et al., "PagedAttention", 2023.
+//
+// Sequences of few rows: a block is a warp with 16 rows. Its parts of the keys are added in scratch memory, by a second
+// kernel (Dao et al., "Flash-Decoding", 2023). Sequences of many rows: a block is four warps with 64 rows, which go
+// over all keys that they see. Both go over 64 keys at a time with the online softmax. Values are copied while keys
+// are multiplied, and the next keys while values are. The floor is the bytes of the keys and values for few rows, and
+// rows * keys seen * (width + value_width) multiply-adds for many. Codes are widened to the type of the queries on
+// their way into shared memory, times their scales: a code has fewer bits than the 16-bit types.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "attention/cuda/attention_mma.cuh"
+#include "attention/cuda/paged_attention.cuh"
+
+namespace mojo {
+namespace paged {
+namespace {
+
+constexpr int kManyWarps = 4;
+
+// Rows are the rows of a block: of a sequence and one of its key heads.
+struct Rows {
+  Sequence s;
+  int first, count;  // the first row, and how many the sequence has
+  int key_head;
+};
+
+// FindRows returns the rows of the n-th tile of all sequences of many rows, or a tile without rows.
+__device__ __forceinline__ Rows FindRows(const Params& p, int n, int rows, int key_head) {
+  const int lane = threadIdx.x % 32, sequences = static_cast<int>(p.sequences);
+  for (int base = 0; base < sequences; base += 32) {
+    int tiles = 0;
+    if (base + lane < sequences) {
+      const Sequence s(p, base + lane);
+      tiles = s.HasParts(p) ? 0 : (s.added * p.group + rows - 1) / rows;
+    }
+    int end = tiles;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int before = __shfl_up_sync(0xffffffffu, end, step);
+      if (lane >= step) end += before;
+    }
+    const unsigned beyond = __ballot_sync(0xffffffffu, end > n);
+    if (beyond != 0) {
+      const int owner = __ffs(beyond) - 1;
+      const int begin = __shfl_sync(0xffffffffu, end - tiles, owner);
+      const Sequence s(p, base + owner);
+      return {s, (n - begin) * rows, s.added * p.group, key_head};
+    }
+    n -= __shfl_sync(0xffffffffu, end, 31);
+  }
+  return {Sequence(p, 0), 0, 0, key_head};
+}
+
+// Fill starts the copy of kCount rows, with zeros past the last channel and for rows whose place is negative. Places
+// count steps of bytes.
+template <int kWidth, int kThreads, int kCount, class Place>
+__device__ __forceinline__ void Fill(uint32_t to, const void* from, size_t step, int channels, const Place& place) {
+  constexpr int kPieces = kWidth / 8, kAtOnce = kThreads / kPieces, kRowBytes = kWidth * 2;
+  const int piece = threadIdx.x % kPieces, first = threadIdx.x / kPieces;
+  const char* const at = static_cast<const char*>(from) + piece * 16;
+  const uint32_t row = to + first * kRowBytes, swizzled = (piece ^ (first & 7)) * 16;
+  const bool has = piece * 8 < channels;
+#pragma unroll 8
+  for (int i = 0; i < kCount; i += kAtOnce) {
+    const int n = place(first + i);
+    Copy(row + i * kRowBytes + (swizzled ^ (i & 7) * 16), at + static_cast<uint32_t>(max(n, 0)) * step, has && n >= 0);
+  }
+}
+
+// Widened is 8 codes times a scale. The greatest of float16 may be a little less than the code of its neighbors.
+template <class T, class C>
+__device__ __forceinline__ uint4 Widened(uint2 codes, float scale) {
+  const C* const c = reinterpret_cast<const C*>(&codes);
+  uint4 to;
+  Two<T>* const two = reinterpret_cast<Two<T>*>(&to);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    float a = ToFloat(c[2 * i]) * scale, b = ToFloat(c[2 * i + 1]) * scale;
+    if constexpr (std::is_same<T, Half>::value) {
+      a = fminf(fmaxf(a, -65504.0f), 65504.0f), b = fminf(fmaxf(b, -65504.0f), 65504.0f);
+    }
+    two[i] = FromFloats<T>(a, b);
+  }
+  return to;
+}
+
+// FillCodes is Fill of codes. scale is the factor of a row.
+template <class T, class C, int kWidth, int kThreads, int kCount, class Place, class Scale>
+__device__ __forceinline__ void FillCodes(char* to, const C* from, size_t step, int channels, const Place& place,
+                                          const Scale& scale) {
+  constexpr int kPieces = kWidth / 8, kAtOnce = kThreads / kPieces, kRowBytes = kWidth * 2;
+  const int piece = threadIdx.x % kPieces, first = threadIdx.x / kPieces;
+  const bool has = piece * 8 < channels;
+#pragma unroll 2
+  for (int i = 0; i < kCount; i += kAtOnce) {
+    const int row = first + i, n = place(row);
+    uint2 codes = make_uint2(0, 0);
+    if (has && n >= 0) codes = *reinterpret_cast<const uint2*>(from + n * step + piece * 8);
+    const float by = has && n >= 0 ? scale(row) : 0;
+    *reinterpret_cast<uint4*>(to + row * kRowBytes + (piece ^ (row & 7)) * 16) = Widened<T, C>(codes, by);
+  }
+}
+
+// Layout is the shared memory of a block: of queries, keys, values, the places of two tiles' keys and, with codes,
+// their scales.
+template <class C, int kWidth, int kValues, int kWarps>
+struct Layout {
+  static constexpr int kThreads = 32 * kWarps, kRows = 16 * kWarps;
+  static constexpr int kKeysAt = kRows * kWidth * 2, kValuesAt = kKeysAt + kTile * kWidth * 2,
+                       kPlacesAt = kValuesAt + kTile * kValues * 2, kScalesAt = kPlacesAt + 2 * kTile * 4,
+                       kBytes = kScalesAt + (kIsCode<C> ? 4 * kTile * 4 : 0);
+};
+
+// Attention is the state of a block: its rows, and the sums of this thread's two rows.
+template <class T, class C, int kWidth, int kValues, int kWarps>
+struct Attention {
+  typedef Layout<C, kWidth, kValues, kWarps> L;
+  const Params& p;
+  const Rows& rows;
+  const int channel;  // the first of the values
+  char* const memory;
+  Span seen[2];
+  float most[2], sum[2], total[kValues / 8][4];
+
+  __device__ __forceinline__ Attention(const Params& p, const Rows& rows, int channel, char* memory)
+      : p(p), rows(rows), channel(channel), memory(memory) {
+    Fill<kWidth, L::kThreads, L::kRows>(
+        SharedAddress(memory), static_cast<const T*>(p.q) + rows.s.token * p.heads * p.width, p.width * sizeof(T),
+        static_cast<int>(p.width), [&](int r) { return rows.first + r < rows.count ? From(rows.first + r) : -1; });
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = Row(i);
+      seen[i] = row < rows.count ? SeenBy(p, rows.s, row / p.group) : Span{0, 0};
+    }
+  }
+
+  // Row is the i-th row of this thread. At is the index of a row in q and y, From its distance from the sequence's
+  // first.
+  __device__ __forceinline__ int Row(int i) const {
+    return rows.first + static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + i * 8;
+  }
+  __device__ __forceinline__ int Head(int row) const { return HeadOf(p, rows.key_head, row % p.group); }
+  __device__ __forceinline__ int From(int row) const { return row / p.group * static_cast<int>(p.heads) + Head(row); }
+  __device__ __forceinline__ size_t At(int row) const { return rows.s.token * p.heads + From(row); }
+  // All are the keys that a row of the block sees.
+  static __device__ __forceinline__ Span All(const Params& p, const Rows& rows) {
+    const int last = min(rows.first + L::kRows, rows.count) - 1;
+    return {SeenBy(p, rows.s, rows.first / p.group).begin, SeenBy(p, rows.s, last / p.group).end};
+  }
+
+  __device__ __forceinline__ void Wait() const {
+    if constexpr (kWarps == 1) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+  // Find writes the places of a tile's keys, -1 for keys that no row sees.
+  __device__ __forceinline__ void Find(int key, int end) const {
+    int* const places = reinterpret_cast<int*>(memory + L::kPlacesAt) + key / kTile % 2 * kTile;
+    for (int r = threadIdx.x; r < kTile; r += L::kThreads) {
+      places[r] = key + r < end ? static_cast<int>(Place(p, rows.s, key + r)) : -1;
+      if constexpr (kIsCode<C>) {
+        if (places[r] < 0) continue;
+        const int block = BlockOf(p, rows.s, key + r);
+        Scales(key, 0)[r] = ScaleOf<C>(p, p.key_scale_out, block, rows.key_head);
+        Scales(key, 1)[r] = ScaleOf<C>(p, p.value_scale_out, block, rows.key_head);
+      }
+    }
+  }
+  // Scales are those of a tile's keys, or values.
+  __device__ __forceinline__ float* Scales(int key, int values) const {
+    return reinterpret_cast<float*>(memory + L::kScalesAt) + (key / kTile % 2 * 2 + values) * kTile;
+  }
+  template <int kColumns>
+  __device__ __forceinline__ void FillTile(int at, const void* pool, size_t width, int first, int key) const {
+    const int* const places = reinterpret_cast<const int*>(memory + L::kPlacesAt) + key / kTile % 2 * kTile;
+    if constexpr (kIsCode<C>) {
+      const float* const scales = Scales(key, at == L::kValuesAt);
+      FillCodes<T, C, kColumns, L::kThreads, kTile>(
+          memory + at, static_cast<const C*>(pool) + rows.key_head * width + first, p.key_heads * width,
+          static_cast<int>(width) - first, [&](int r) { return places[r]; }, [&](int r) { return scales[r]; });
+      return;
+    }
+    Fill<kColumns, L::kThreads, kTile>(
+        SharedAddress(memory) + at, static_cast<const T*>(pool) + rows.key_head * width + first,
+        p.key_heads * width * sizeof(T), static_cast<int>(width) - first, [&](int r) { return places[r]; });
+  }
+
+  // Run adds the keys of a span.
+  __device__ __forceinline__ void Run(Span span) {
+    const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * 16;
+    const uint32_t q_at = SharedAddress(memory), k_at = q_at + L::kKeysAt, v_at = q_at + L::kValuesAt;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) most[i] = -INFINITY, sum[i] = 0;
+#pragma unroll
+    for (int c = 0; c < kValues / 8; ++c) {
+#pragma unroll
+      for (int n = 0; n < 4; ++n) total[c][n] = 0;
+    }
+    const float factor = p.scale * kLog2E;
+    int key = span.begin / kTile * kTile;
+    if (key < span.end) {
+      Find(key, span.end);
+      Wait();
+      FillTile<kWidth>(L::kKeysAt, p.key_cache_out, p.width, 0, key);
+    }
+    EndGroup();
+    for (; key < span.end; key += kTile) {
+      const bool more = key + kTile < span.end;
+      FillTile<kValues>(L::kValuesAt, p.value_cache_out, p.value_width, channel, key);
+      EndGroup();
+      if (more) Find(key + kTile, span.end);
+      WaitForGroups<1>();
+      Wait();
+      float score[kTile / 8][4] = {};
+      AddScores<T, kWidth, kTile>(score, lane, q_at, warp_row, k_at);
+      Wait();
+      if (more) FillTile<kWidth>(L::kKeysAt, p.key_cache_out, p.width, 0, key + kTile);
+      EndGroup();
+      const int first = key + lane % 4 * 2;
+      float by[2];
+      bool less = false;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (p.softcap == 0) {
+#pragma unroll
+          for (int c = 0; c < kTile / 4; ++c) score[c / 2][i * 2 + c % 2] *= factor;
+        } else {
+#pragma unroll
+          for (int c = 0; c < kTile / 4; ++c) {
+            score[c / 2][i * 2 + c % 2] = ScoreOf<T>(p, score[c / 2][i * 2 + c % 2]);
+          }
+        }
+        const Span own{max(seen[i].begin, span.begin), min(seen[i].end, span.end)};
+        if (own.begin > key || own.end < key + kTile) {
+#pragma unroll
+          for (int c = 0; c < kTile / 4; ++c) {
+            if (!own.Has(first + c / 2 * 8 + c % 2)) score[c / 2][i * 2 + c % 2] = -INFINITY;
+          }
+        }
+        float greatest = most[i];
+#pragma unroll
+        for (int c = 0; c < kTile / 4; ++c) greatest = fmaxf(greatest, score[c / 2][i * 2 + c % 2]);
+        greatest = GroupMax(greatest, 4);
+        const float base = Finite(greatest);
+        by[i] = PowerOfTwo(most[i] - base);
+        less = less || greatest > most[i];
+        most[i] = greatest;
+        float added = 0;
+#pragma unroll
+        for (int c = 0; c < kTile / 4; ++c) {
+          float& s = score[c / 2][i * 2 + c % 2];
+          s = PowerOfTwo(s - base);
+          added += s;
+        }
+        sum[i] = sum[i] * by[i] + added;
+      }
+      if (__any_sync(0xffffffffu, less)) {
+#pragma unroll
+        for (int c = 0; c < kValues / 8; ++c) {
+#pragma unroll
+          for (int n = 0; n < 4; ++n) total[c][n] *= by[n / 2];
+        }
+      }
+      WaitForGroups<1>();
+      Wait();
+      AddValues<T, kTile, kValues>(total, score, lane, v_at);
+      Wait();
+    }
+    WaitForGroups<0>();
+#pragma unroll
+    for (int i = 0; i < 2; ++i) sum[i] = GroupSum(sum[i], 4);
+  }
+
+  // StoreRow writes this thread's i-th row to y.
+  __device__ __forceinline__ void StoreRow(int i) const {
+    const int row = Row(i), width = static_cast<int>(p.value_width) - channel;
+    T* const y = static_cast<T*>(p.y) + At(row) * p.value_width + channel;
+    const float by = Ending(most[i], sum[i], SinkScore(p.sink, Head(row)));
+#pragma unroll
+    for (int c = 0; c < kValues / 8; ++c) {
+      const int to = c * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
+      if (to >= width) break;
+      *reinterpret_cast<Two<T>*>(y + to) = FromFloats<T>(total[c][i * 2] * by, total[c][i * 2 + 1] * by);
+    }
+  }
+  // StorePart writes it to scratch memory.
+  __device__ __forceinline__ void StorePart(int i, int part) const {
+    const int row = Row(i), width = static_cast<int>(p.value_width) - channel, lane = threadIdx.x % 4;
+    const size_t at = (rows.s.Slot(p, row / p.group) * p.heads + Head(row)) * p.part_slots + part;
+    if (lane == 0 && channel == 0) p.state[at] = make_float2(most[i], sum[i]);
+#pragma unroll
+    for (int c = 0; c < kValues / 8; ++c) {
+      const int to = c * 8 + lane * 2;
+      if (to >= width) break;
+      *reinterpret_cast<float2*>(p.part + at * p.value_width + channel + to) =
+          make_float2(total[c][i * 2], total[c][i * 2 + 1]);
+    }
+  }
+};
+
+// AttendParts has blocks [parts, key heads * row tiles * columns of values, sequences]. A block takes every
+// row_tiles-th tile of its sequence.
+//
+// Registers: 224. Shared memory: 19, 37 and 57 KB for widths of 64, 128 and 256.
+template <class T, class C, int kWidth, int kValues>
+__global__ __launch_bounds__(32, 8) void AttendParts(const __grid_constant__ Params p, int row_tiles) {
+  typedef Attention<T, C, kWidth, kValues, 1> Block;
+  extern __shared__ __align__(128) char memory[];
+  WaitForPrevious();
+  LetNextStart();
+  const int key_heads = static_cast<int>(p.key_heads), tile = blockIdx.y / key_heads;
+  Rows rows{Sequence(p, blockIdx.z), tile % row_tiles * 16, 0, static_cast<int>(blockIdx.y) % key_heads};
+  rows.count = rows.s.added * p.group;
+  if (!rows.s.HasParts(p)) return;
+  const int size = rows.s.PartSize();
+  for (; rows.first < rows.count; rows.first += row_tiles * 16) {
+    const Span all = Block::All(p, rows);
+    const int last = max(all.begin, all.end - 1) / size;
+    int part = all.begin / size + blockIdx.x;
+    if (part > last) continue;
+    Block attention(p, rows, tile / row_tiles * kValues, memory);
+    for (; part <= last; part += gridDim.x) {
+      attention.Run({max(all.begin, part * size), min(all.end, (part + 1) * size)});
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (attention.Row(i) >= rows.count) break;
+        const Span& seen = attention.seen[i];
+        if (seen.begin / size == max(seen.begin, seen.end - 1) / size) {
+          if (part == seen.begin / size) attention.StoreRow(i);
+        } else {
+          attention.StorePart(i, part);
+        }
+      }
+    }
+  }
+}
+
+// JoinParts adds the parts of a row, a warp each, in their order.
+//
+// Registers: 56. No shared memory.
+template <class T>
+__global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ Params p) {
+  WaitForPrevious();
+  LetNextStart();
+  const int heads = static_cast<int>(p.heads), lane = threadIdx.x % 32, step = static_cast<int>(gridDim.x) * 4;
+  const Sequence s(p, blockIdx.y);
+  if (!s.HasParts(p)) return;
+  const int size = s.PartSize();
+  for (int n = blockIdx.x * 4 + threadIdx.x / 32; n < s.added * heads; n += step) {
+    const int i = n / heads, head = n - i * heads;
+    const Span seen = SeenBy(p, s, i);
+    const int first = seen.begin / size, last = max(seen.begin, seen.end - 1) / size;
+    if (first == last) continue;
+    const size_t at = (s.Slot(p, i) * heads + head) * p.part_slots;
+    float most = -INFINITY, sum = 0;
+    for (int part = first; part <= last; ++part) most = fmaxf(most, p.state[at + part].x);
+    const float base = Finite(most);
+    for (int part = first; part <= last; ++part) sum += p.state[at + part].y * PowerOfTwo(p.state[at + part].x - base);
+    const float by = Ending(most, sum, SinkScore(p.sink, head));
+    T* const y = static_cast<T*>(p.y) + (static_cast<size_t>(s.token + i) * heads + head) * p.value_width;
+    for (int c = lane * 4; c < p.value_width; c += 128) {
+      float total[4] = {};
+#pragma unroll 4
+      for (int part = first; part <= last; ++part) {
+        const float4 v = *reinterpret_cast<const float4*>(p.part + (at + part) * p.value_width + c);
+        const float weight = PowerOfTwo(p.state[at + part].x - base);
+        total[0] += weight * v.x, total[1] += weight * v.y, total[2] += weight * v.z, total[3] += weight * v.w;
+      }
+#pragma unroll
+      for (float& t : total) t *= by;
+      StorePack(y + c, PackFloats<T>(total));
+    }
+  }
+}
+
+// AttendTiles has blocks [row tiles, key heads, columns of values].
+//
+// Registers: 168. Shared memory: 25, 49 and 81 KB for widths of 64, 128 and 256.
+template <class T, class C, int kWidth, int kValues>
+__global__ __launch_bounds__(32 * kManyWarps, 2) void AttendTiles(const __grid_constant__ Params p) {
+  extern __shared__ __align__(128) char memory[];
+  WaitForPrevious();
+  LetNextStart();
+  // The last tiles, which see the most keys, come first.
+  const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  const Rows rows = FindRows(p, tile, 16 * kManyWarps, blockIdx.y);
+  if (rows.count == 0) return;
+  Attention<T, C, kWidth, kValues, kManyWarps> attention(p, rows, blockIdx.z * kValues, memory);
+  attention.Run(attention.All(p, rows));
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (attention.Row(i) < rows.count) attention.StoreRow(i);
+  }
+}
+
+template <class T, class C, int kWidth, int kValues>
+cudaError_t Run(const Params& p, cudaStream_t stream) {
+  // The grids are for sequences of the average number of tokens. Longer ones go around.
+  const size_t columns = DivideUp(p.value_width, kValues);
+  const size_t tokens = std::min<size_t>(p.few, DivideUp(p.tokens, p.sequences));
+  if (tokens > 0) {
+    constexpr int kBytes = Layout<C, kWidth, kValues, 1>::kBytes;
+    const auto kernel = AttendParts<T, C, kWidth, kValues>;
+    if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;
+    const size_t row_tiles = DivideUp(tokens * p.group, 16), others = p.key_heads * row_tiles * columns;
+    // Enough blocks for the device. Blocks of short sequences end at once.
+    const size_t wanted = DivideUp(static_cast<size_t>(TheDevice().multiprocessors) * 32, others * p.sequences);
+    const size_t parts = std::max<size_t>(1, std::min<size_t>(wanted, std::max(p.part_slots, 1)));
+    const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(others), static_cast<unsigned>(p.sequences));
+    if (cudaError_t e = Launch(kernel, grid, 32, kBytes, stream, p, static_cast<int>(row_tiles))) return e;
+    if (p.part != nullptr) {
+      const dim3 joins(static_cast<unsigned>(DivideUp(tokens * p.heads, 4)), static_cast<unsigned>(p.sequences));
+      if (cudaError_t e = Launch(JoinParts<T>, joins, 128, 0, stream, p)) return e;
+    }
+  }
+  if (p.tokens <= static_cast<size_t>(p.few)) return cudaSuccess;
+  constexpr int kBytes = Layout<C, kWidth, kValues, kManyWarps>::kBytes;
+  const auto kernel = AttendTiles<T, C, kWidth, kValues>;
+  if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;
+  // No sequence has both many tokens and fewer than few + 1.
+  const size_t many = std::min(p.sequences, p.tokens / (p.few + 1));
+  const dim3 grid(static_cast<unsigned>(p.tokens * p.group / (16 * kManyWarps) + many),
+                  static_cast<unsigned>(p.key_heads), static_cast<unsigned>(columns));
+  return Launch(kernel, grid, 32 * kManyWarps, kBytes, stream, p);
+}
+
+template <class T, class C>
+cudaError_t Run(const Params& p, cudaStream_t stream) {
+  if (p.width <= 64 && p.value_width <= 64) return Run<T, C, 64, 64>(p, stream);
+  return p.width <= 128 ? Run<T, C, 128, 128>(p, stream) : Run<T, C, 256, 128>(p, stream);
+}
+
+}  // namespace
+}  // namespace paged
+}  // namespace mojo
