@@ -1,6 +1,7 @@
 #include "cpu/backends.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include <algorithm>
 
@@ -32,6 +33,19 @@ OrtStatus* RegisterLibrary(OrtSessionOptions* options, const OrtApiBase* base, c
 const KernelTable* TheKernels() {
   static const KernelTable* const kernels = BestKernels(getenv("MOJO_CPU_ISA"));
   return kernels;
+}
+
+OrtStatus* BFloatProducts(const KernelInit& init, const BFloatFns** fns) {
+  *fns = nullptr;
+  const char* products = getenv("MOJO_CPU_PRODUCTS");
+  if (products == nullptr || products[0] == '\0' || strcmp(products, "exact") == 0) return nullptr;
+  if (strcmp(products, "bfloat16") != 0) {
+    return Errorf(init.api, "mojo: environment variable MOJO_CPU_PRODUCTS is \"%.64s\"; expected exact or bfloat16",
+                  products);
+  }
+  static const BFloatFns* const best = BestBFloat(getenv("MOJO_CPU_ISA"));
+  *fns = best;
+  return nullptr;
 }
 
 OrtStatus* NoKernel(const KernelInit& init) {

@@ -20,6 +20,11 @@ OrtStatus* RegisterLibrary(OrtSessionOptions* options, const OrtApiBase* base, c
 // MOJO_CPU_ISA allows. It is null if the variable's value is unknown.
 const KernelTable* TheKernels();
 
+// BFloatProducts chooses the products of a node with weights in bfloat16: null for exact ones, the default and the only
+// ones if the processor multiplies no bfloat16. The environment variable MOJO_CPU_PRODUCTS (exact or bfloat16) is read
+// when the node is made; another value is an error.
+OrtStatus* BFloatProducts(const KernelInit& init, const BFloatFns** fns);
+
 // NoKernel is the error of a node whose types the table has no kernel for.
 OrtStatus* NoKernel(const KernelInit& init);
 

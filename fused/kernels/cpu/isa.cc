@@ -8,6 +8,10 @@
 #if defined(MOJO_DOTPROD) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
+#if defined(MOJO_BFLOAT) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace mojo {
 namespace {
@@ -33,6 +37,26 @@ bool HasAVX512() {
 
 bool HasVNNI() { return HasAVX512() && __builtin_cpu_supports("avx512vnni"); }
 #endif
+#endif
+
+#if defined(MOJO_BFLOAT)
+bool HasBFloat() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return HasAVX512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) != 0;
+}
+
+// HasTiles reports whether the process may use AMX. Linux saves its registers for processes that asked for it.
+bool HasTiles() {
+#if defined(__linux__)
+  constexpr unsigned kTiles = 1u << 24, kTileBFloat = 1u << 22;
+  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (~d & (kTiles | kTileBFloat)) != 0) return false;
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 #endif
 
 #if defined(MOJO_DOTPROD)
@@ -94,6 +118,14 @@ const LinearFns* BestLinear(const char* cap) {
 }
 
 #endif
+
+const BFloatFns* BestBFloat(const char* cap) {
+#if defined(MOJO_BFLOAT) && !defined(MOJO_HERE_KERNELS)
+  if (Level(cap) >= 2 && HasBFloat()) return HasTiles() ? &kTileBFloat : &kVectorBFloat;
+#endif
+  (void)cap;
+  return nullptr;
+}
 
 bool StreamsRows(const KernelTable& kernels) {
 #if defined(MOJO_X86)

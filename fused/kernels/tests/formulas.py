@@ -91,8 +91,8 @@ def between(p, activation, packing, alpha, limit, up_offset):
 
 
 def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activation="silu", packing="halves",
-        gate_up_layout="out_in", down_layout="out_in", alpha=1.0, limit=0.0, up_offset=0.0):
-    """MoE, in float64."""
+        gate_up_layout="out_in", down_layout="out_in", alpha=1.0, limit=0.0, up_offset=0.0, narrow=lambda v: v):
+    """MoE, in float64. narrow rounds what is multiplied with weights."""
     wide = lambda t, layout: (
         np.asarray(t, np.float64) if layout == "out_in" else np.swapaxes(t, 1, 2).astype(np.float64)
     )
@@ -103,9 +103,9 @@ def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activati
         zip(np.reshape(ids, (len(y), k)).astype(int), np.reshape(weights, (len(y), k)))
     ):
         for e, w in zip(chosen, scale):
-            p = first[e] @ tokens[t] + (0 if gate_up_bias is None else gate_up_bias[e])
+            p = first[e] @ narrow(tokens[t]) + (0 if gate_up_bias is None else gate_up_bias[e])
             a = between(p, activation, packing, alpha, limit, up_offset)
-            y[t] += np.float64(w) * (second[e] @ a + (0 if down_bias is None else down_bias[e]))
+            y[t] += np.float64(w) * (second[e] @ narrow(a) + (0 if down_bias is None else down_bias[e]))
     return rounded(y.reshape(x.shape), dtype)
 
 

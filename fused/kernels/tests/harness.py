@@ -3,6 +3,9 @@
 A model takes float32 inputs and casts them to the op's types and the outputs back, so that bfloat16
 needs nothing of the Python binding. Values are rounded to the type first: the casts are exact.
 """
+import os
+import pathlib
+
 import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper
@@ -51,6 +54,13 @@ def device():
     return {"CPUExecutionProvider": "cpu", "CUDAExecutionProvider": "cuda", "CANNExecutionProvider": "npu"}[
         providers[0]
     ]
+
+
+def multiplies_bfloat16():
+    """Whether the CPU kernels multiply bfloat16 on this machine if MOJO_CPU_PRODUCTS says so."""
+    cpu = pathlib.Path("/proc/cpuinfo")
+    has = cpu.exists() and " avx512_bf16" in cpu.read_text(encoding="utf8")
+    return has and os.environ.get("MOJO_CPU_ISA", "avx512") == "avx512"
 
 
 def in_library(op):

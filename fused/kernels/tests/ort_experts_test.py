@@ -1,4 +1,6 @@
 """Routers and experts through onnxruntime; ort_test.py runs them."""
+import os
+
 import numpy as np
 
 import harness as h
@@ -164,6 +166,29 @@ class MoETest(OpTest):
     def slack(self, want, x, v):
         """How far a result may be off."""
         return 1.1 * h.EPSILON[x] * np.abs(want) + 2e-5
+
+    def test_products_in_bfloat16(self):
+        """MOJO_CPU_PRODUCTS=bfloat16 rounds x and the activations. Near a tie, they round to the other side."""
+        if h.device() != "cpu":
+            self.skipTest("a variable of the CPU kernels")
+        rounds = h.multiplies_bfloat16()
+        self.addCleanup(os.environ.pop, "MOJO_CPU_PRODUCTS", None)
+        narrow = lambda v: v.astype(np.float32).astype(BF16).astype(np.float64)
+        for i, form in enumerate(self.FORMS):
+            shape, k, experts, inner = [((90, 48), 2, 3, 75), ((5, 70), 1, 4, 33), ((40, 64), 2, 2, 150)][i % 3]
+            types = [F32, F32, I64, BF16]
+            values = self.inputs(shape, k, experts, inner, types, form, [(True, True), (False, False)][i % 2])
+            x, w, ids, v = types
+            got = {}
+            for products in ("exact", "bfloat16"):
+                os.environ["MOJO_CPU_PRODUCTS"] = products
+                got[products], = h.run("MoE", values, [x, w, ids, v, v, v, v], [x], form, threads=2)
+            if not rounds:
+                np.testing.assert_array_equal(got["exact"], got["bfloat16"])
+                continue
+            want = h.moe(*values, x, **form, narrow=narrow)
+            off, exact = (np.abs(y - want).mean() for y in (got["bfloat16"], got["exact"]))
+            self.assertLess(off, exact / 10, f"{form}: {off}, {exact} without rounding")
 
     def test_types_and_forms(self):
         for (*types, _, _, _), _ in OPS["MoE"].types:

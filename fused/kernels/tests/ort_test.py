@@ -127,6 +127,34 @@ class LinearTest(OpTest):
                        [np.array([0, bad]), *values], [I64, *types], [F32], attributes)
 
 
+class BFloatProductsTest(OpTest):
+    """MOJO_CPU_PRODUCTS=bfloat16 rounds X of products with weights in bfloat16, if the processor multiplies it."""
+
+    def setUp(self):
+        super().setUp()
+        if h.device() != "cpu" or not h.in_library(OPS["HalfLinear"]):
+            self.skipTest("the library has no HalfLinear")
+        self.addCleanup(os.environ.pop, "MOJO_CPU_PRODUCTS", None)
+
+    def test_sizes(self):
+        for rows, k, n in [(1, 70, 37), (3, 1040, 300), (19, 33, 100), (300, 576, 130), (0, 8, 4), (3, 0, 4)]:
+            for layout in ("out_in", "in_out"):
+                for x, v in [(F32, BF16), (F16, BF16), (BF16, BF16), (F32, F16)]:
+                    w = self.values((n, k) if layout == "out_in" else (k, n), v)
+                    values, y = [self.values((rows, k), x), w, self.values((n,), x)], {}
+                    for p in ("", "exact", "bfloat16"):
+                        os.environ["MOJO_CPU_PRODUCTS"] = p
+                        y[p], = h.run("HalfLinear", values, [x, v, x], [x], {"layout": layout}, (1,), threads=3)
+                    np.testing.assert_array_equal(y[""], y["exact"])
+                    if v != BF16 or not h.multiplies_bfloat16():
+                        np.testing.assert_array_equal(y["bfloat16"], y["exact"])
+                        continue
+                    values[0] = values[0].astype(np.float32).astype(BF16).astype(np.float64)
+                    want, = FORMULAS["HalfLinear"].compute([x], *values, layout=layout)
+                    bound = 8 * h.EPSILON[x] * np.abs(want).max(initial=0)
+                    self.assertLessEqual(np.abs(y["bfloat16"] - want).max(initial=0), bound, f"{rows}x{k}x{n} {layout}")
+
+
 class InPlaceTest(OpTest):
     """Outputs over their inputs' memory, unless another node reads the inputs."""
 

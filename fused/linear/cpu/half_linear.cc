@@ -1,6 +1,7 @@
 // HalfLinear on the CPU. Weights are read in place, by the loops that MoE uses for an expert. For few rows, the loops
 // widen weights in registers, at the speed of the memory. For many rows, they widen them once, by blocks that stay in
-// the cache. As in MoE, many rows are in panels if the weights of an output lie side by side.
+// the cache. As in MoE, many rows are in panels if the weights of an output lie side by side. If MOJO_CPU_PRODUCTS says
+// so, rows of X are rounded to bfloat16, and the processor multiplies it.
 #include <algorithm>
 
 #include "cpu/backends.h"
@@ -27,6 +28,7 @@ constexpr size_t kFewRows = 6;
 constexpr size_t kColumns = 512;
 constexpr size_t kColumnsOfMany = 128;
 constexpr size_t kPanelOutputs = 48;
+constexpr size_t kTileOutputs = 32;
 
 // Go is the shared state of one run's tasks: each multiplies some rows of X with some outputs' weights.
 struct Go {
@@ -36,28 +38,36 @@ struct Go {
   ProductFn product = nullptr;
   PanelFn product_of_panels = nullptr;
   WeightedSumFn store = nullptr;
+  const BFloatFns* bfloat = nullptr;  // null: X is not rounded
   size_t lanes = 0, panels = 0;
-  float* x = nullptr;           // [rows, k]
-  float* x_panels = nullptr;    // [panels, k, lanes]
+  size_t depth = 0;             // numbers of a row of x: k or, if rounded, its pairs
+  float* x = nullptr;           // [rows, depth]
+  float* x_panels = nullptr;    // [panels, depth, lanes]
   const float* bias = nullptr;  // may be null
   float* products = nullptr;    // [rows, n]; y itself if it is float32
   size_t groups = 0;            // of outputs
   size_t unit = 0;              // outputs that are not cut
 };
 
-// Widen writes the rows of X from begin to end - 1 as float32.
-void Widen(const Go& go, size_t begin, size_t end) {
+// Convert writes the rows of X from begin to end - 1 as float32, or rounds them.
+void Convert(const Go& go, size_t begin, size_t end) {
   const size_t k = go.tensors.k;
+  if (go.bfloat != nullptr) {
+    for (size_t i = begin; i < end; ++i) {
+      go.bfloat->round(go.type, At(go.tensors.x, i * k, go.type), go.x + i * go.depth, k);
+    }
+    return;
+  }
   TheKernels()->to_float32(go.type, At(go.tensors.x, begin * k, go.type), go.x + begin * k, (end - begin) * k);
 }
 
 // FillPanels makes the panels from begin to end - 1. Empty lanes hold the last row again.
 void FillPanels(const Go& go, size_t begin, size_t end) {
-  const size_t k = go.tensors.k, last = go.tensors.rows - 1;
+  const size_t depth = go.depth, last = go.tensors.rows - 1;
   for (size_t p = begin; p < end; ++p) {
     const float* rows[kMostLanes];
-    for (size_t lane = 0; lane < go.lanes; ++lane) rows[lane] = go.x + std::min(p * go.lanes + lane, last) * k;
-    TheKernels()->to_panel(rows, go.x_panels + p * k * go.lanes, k);
+    for (size_t lane = 0; lane < go.lanes; ++lane) rows[lane] = go.x + std::min(p * go.lanes + lane, last) * depth;
+    TheKernels()->to_panel(rows, go.x_panels + p * depth * go.lanes, depth);
   }
 }
 
@@ -71,11 +81,11 @@ struct Outputs {
 void MultiplyPanels(const Go& go, const Outputs& outputs, size_t panel, size_t panels) {
   const size_t n = go.tensors.n, k = go.tensors.k, row = k * 2;
   alignas(64) float products[kRows * kPanelOutputs], nobody[kPanelOutputs];
-  for (size_t done = 0; done < outputs.count; done += kPanelOutputs) {
-    const size_t width = std::min(kPanelOutputs, outputs.count - done);
+  for (size_t done = 0; done < outputs.count; done += go.unit) {
+    const size_t width = std::min(go.unit, outputs.count - done);
     const char* const w = outputs.w + done * row;
     const char* const next = done + width < outputs.count ? w + width * row : w;
-    go.product_of_panels({w, k, nullptr, go.x_panels + panel * k * go.lanes, panels, k, width, products, next});
+    go.product_of_panels({w, k, nullptr, go.x_panels + panel * go.depth * go.lanes, panels, k, width, products, next});
     for (size_t p = 0; p < panels; ++p) {
       float* rows[kMostLanes];
       for (size_t lane = 0; lane < go.lanes; ++lane) {
@@ -91,7 +101,7 @@ void MultiplyPanels(const Go& go, const Outputs& outputs, size_t panel, size_t p
 void MultiplyRows(const Go& go, const Outputs& outputs, size_t begin, size_t end) {
   const HalfLinearTensors& t = go.tensors;
   const float* x[kRows];
-  for (size_t i = begin; i < end; ++i) x[i - begin] = go.x + i * t.k;
+  for (size_t i = begin; i < end; ++i) x[i - begin] = go.x + i * go.depth;
   go.product({outputs.w, go.by_rows ? t.k : t.n, go.by_rows, x, end - begin, t.k, outputs.count,
               go.products + begin * t.n + outputs.first, t.n});
 }
@@ -128,9 +138,11 @@ void Multiply(void* state, size_t task) {
 // HalfLinearKernel is the state of one node.
 struct HalfLinearKernel : ScratchNode<HalfLinearAttributes> {
   bool streams = false;  // few rows of X read weights by rows as one stream
+  const BFloatFns* bfloat = nullptr;
 
   OrtStatus* Init(const KernelInit& init) {
     streams = StreamsRows(*TheKernels());
+    if (OrtStatus* s = BFloatProducts(init, &bfloat)) return s;
     return ScratchNode::Init(init);
   }
 
@@ -154,33 +166,42 @@ struct HalfLinearKernel : ScratchNode<HalfLinearAttributes> {
     go.product_of_panels = kernels.panels(weights);
     go.store = kernels.weighted_sum(x);
     go.lanes = by_rows ? kernels.lanes : 0;
+    go.depth = t.k;
+    if (bfloat != nullptr && weights == kBFloat16) {
+      go.bfloat = bfloat;
+      go.product = bfloat->product;
+      go.product_of_panels = bfloat->panels;
+      if (bfloat->panels == nullptr) go.lanes = 0;
+      go.depth = (t.k + kPairStep - 1) / kPairStep * kPairStep / 2;
+    }
+    const bool converts = narrow || go.bfloat != nullptr;
     go.panels = t.k == 0 ? 0 : FullPanels(t.rows, go.lanes);
     float* bias = nullptr;
     const auto plan = [&](HostRoom* room) {
-      go.x_panels = room->Take<float>(go.panels * t.k * go.lanes);
+      go.x_panels = room->Take<float>(go.panels * go.depth * go.lanes);
+      if (converts) go.x = room->Take<float>(t.rows * go.depth);
       if (!narrow) return;
-      go.x = room->Take<float>(t.rows * t.k);
       go.products = room->Take<float>(t.rows * t.n);
       if (t.bias != nullptr) bias = room->Take<float>(t.n);
     };
     HostScratch scratch;
     if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
     go.bias = static_cast<const float*>(t.bias);
+    if (!converts) go.x = static_cast<float*>(const_cast<void*>(t.x));
     if (!narrow) {
-      go.x = static_cast<float*>(const_cast<void*>(t.x));
       go.products = static_cast<float*>(t.y);
     } else if (bias != nullptr) {
       kernels.to_float32(x, t.bias, bias, t.n);
       go.bias = bias;
     }
-    if (narrow && t.k > 0) {
-      if (OrtStatus* s = RunInTasks(api, context, Widen, go, t.rows, t.k)) return s;
+    if (converts && t.k > 0) {
+      if (OrtStatus* s = RunInTasks(api, context, Convert, go, t.rows, t.k)) return s;
     }
     if (go.panels > 0) {
-      if (OrtStatus* s = RunInTasks(api, context, FillPanels, go, go.panels, t.k * go.lanes)) return s;
+      if (OrtStatus* s = RunInTasks(api, context, FillPanels, go, go.panels, go.depth * go.lanes)) return s;
     }
     if (by_rows) {
-      go.unit = go.panels > 0 ? kPanelOutputs : 1;
+      go.unit = go.panels == 0 ? 1 : go.bfloat != nullptr ? kTileOutputs : kPanelOutputs;
     } else {
       go.unit = t.rows > kFewRows ? kColumnsOfMany : kColumns;
     }

@@ -8,7 +8,8 @@ namespace {
 // equal columns of all rows would compete for a few cache sets.
 inline size_t Padded(size_t width) { return ((width + 15) / 16 | 1) * 16; }
 
-// Go is the shared state of the tasks for some tokens. Rows of x, activated and outputs are Padded.
+// Go is the shared state of the tasks for some tokens. Rows of x, activated and outputs are Padded. If products round
+// their operands, the rows and panels of x and activated hold pairs.
 struct Go : ExpertPass {
   const MoEArgs& args;
   ProductFn product = nullptr;
@@ -21,6 +22,11 @@ struct Go : ExpertPass {
   size_t down_blocks = 0, down_block = 0;
 
   explicit Go(const MoEArgs& a) : ExpertPass(a), args(a) {}
+
+  // Words is the size of a row of so many numbers in panels of x or activated.
+  size_t Words(size_t numbers) const {
+    return args.bfloat == nullptr ? numbers : (numbers + kPairStep - 1) / kPairStep * kPairStep / 2;
+  }
 };
 
 // Outputs of a matrix that one task computes. Columns are read in longer pieces of memory.
@@ -68,8 +74,8 @@ void Multiply(const Go& go, const Block& b, ProductArgs args) {
 // MultiplyPanels computes the outputs of a block for all panels of a run, from x to y. next is the block that follows.
 void MultiplyPanels(const Go& go, const Block& b, const ExpertRun& run, const float* bias, const float* x, float* y,
                     const Block& next) {
-  go.product_of_panels({b.Data(), b.step * b.inputs, bias, x + run.panel * b.inputs * go.lanes, run.panels, b.inputs,
-                        b.width, y, next.Data()});
+  go.product_of_panels({b.Data(), b.step * b.inputs, bias, x + run.panel * go.Words(b.inputs) * go.lanes, run.panels,
+                        b.inputs, b.width, y, next.Data()});
 }
 
 // GateUp is the input of a task's activation: blocks of gate and up, their biases.
@@ -130,8 +136,11 @@ void ActivatePanels(const Go& go, const ExpertRun& run, const GateUp& g, const G
   if (a.gated) MultiplyPanels(go, g.up, run, g.up_bias, go.x_panels, up, next.gate);
   const size_t first = a.gated && a.interleaved ? g.gate.first / 2 : g.gate.first;
   for (size_t p = 0; p < run.panels; ++p) {
-    float* y = go.activated_panels + ((run.panel + p) * a.inner + first) * go.lanes;
+    float* const panel = go.activated_panels + (run.panel + p) * go.Words(a.inner) * go.lanes;
+    float exact[kRowBlock / 2 * kMostLanes];
+    float* const y = a.bfloat == nullptr ? panel + first * go.lanes : exact;
     go.gate({products + p * size, a.gated ? up + p * size : ones, y, a.alpha, a.limit, a.up_offset}, 0, size);
+    if (a.bfloat != nullptr) a.bfloat->round_panel(exact, panel + first / 2 * go.lanes, width);
   }
 }
 
@@ -140,7 +149,7 @@ void ActivateRows(const Go& go, const ExpertRun& run, const GateUp& g, const flo
   const MoEArgs& a = go.args;
   const size_t parts = a.gated ? 2 : 1, n = g.gate.width;
   const size_t first = a.gated && a.interleaved ? g.gate.first / 2 : g.gate.first;
-  float gate[kColumnBlock], up[kColumnBlock];
+  float gate[kColumnBlock], up[kColumnBlock], exact[kColumnBlock];
   const float* x[kMostInRun];
   const size_t most = kProducts / (parts * go.gate_up_block);
   for (size_t done = run.count - run.rest; done < run.count; done += most) {
@@ -172,8 +181,10 @@ void ActivateRows(const Go& go, const ExpertRun& run, const GateUp& g, const flo
       }
       if (g.gate_bias != nullptr) AddTo(of_gate, g.gate_bias, n);
       if (g.up_bias != nullptr) AddTo(g.by_turns ? up : y + n, g.up_bias, n);
-      go.gate({of_gate, of_up, go.activated + (place + m) * Padded(a.inner) + first, a.alpha, a.limit, a.up_offset}, 0,
-              n);
+      float* const row = go.activated + (place + m) * Padded(a.inner);
+      float* const to = a.bfloat == nullptr ? row + first : exact;
+      go.gate({of_gate, of_up, to, a.alpha, a.limit, a.up_offset}, 0, n);
+      if (a.bfloat != nullptr) a.bfloat->round(kFloat32, exact, row + first / 2, n);
     }
   }
 }
@@ -192,12 +203,13 @@ Block Down(const Go& go, size_t task) {
           std::min(go.down_block, a.hidden - first)};
 }
 
-// WidenTokens writes the tokens from begin to end - 1 as float32.
+// WidenTokens writes the tokens from begin to end - 1 as float32, or rounds them.
 void WidenTokens(const Go& go, size_t begin, size_t end) {
   const MoEArgs& a = go.args;
   for (size_t t = begin; t < end; ++t) {
-    TheKernels()->to_float32(a.x_type, At(a.x, (go.first_token + t) * a.hidden, a.x_type), go.x + t * Padded(a.hidden),
-                             a.hidden);
+    const void* const from = At(a.x, (go.first_token + t) * a.hidden, a.x_type);
+    (a.bfloat == nullptr ? TheKernels()->to_float32 : a.bfloat->round)(a.x_type, from, go.x + t * Padded(a.hidden),
+                                                                       a.hidden);
   }
 }
 
@@ -213,7 +225,7 @@ void FillPanels(const Go& go, size_t begin, size_t end) {
         const size_t place = run.first + std::min(p * go.lanes + lane, run.count - 1);
         tokens[lane] = go.x + go.choice[place] / a.top_k * Padded(a.hidden);
       }
-      TheKernels()->to_panel(tokens, go.x_panels + (run.panel + p) * a.hidden * go.lanes, a.hidden);
+      TheKernels()->to_panel(tokens, go.x_panels + (run.panel + p) * go.Words(a.hidden) * go.lanes, go.Words(a.hidden));
     }
   }
 }
@@ -303,6 +315,13 @@ OrtStatus* Work(const Api& api, OrtKernelContext* context, Go* go) {
 
 // MoEKernel is the state of one node.
 struct MoEKernel : ScratchNode<MoEAttributes> {
+  const BFloatFns* bfloat = nullptr;
+
+  OrtStatus* Init(const KernelInit& init) {
+    if (OrtStatus* s = BFloatProducts(init, &bfloat)) return s;
+    return ScratchNode::Init(init);
+  }
+
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
     MoECall call(api, context, attributes);
     if (OrtStatus* s = call.Read()) return s;
@@ -320,6 +339,7 @@ struct MoEKernel : ScratchNode<MoEAttributes> {
     args.gate_up = {call.data[kMoEGateUp], call.data[kMoEGateUpBias], !attributes.gate_up_in_out};
     args.down = {call.data[kMoEDown], call.data[kMoEDownBias], !attributes.down_in_out};
     args.Set(shape, attributes.gate, attributes.packing);
+    if (args.expert_type == kBFloat16) args.bfloat = bfloat;
     return RunMoE(api, context, memory, args);
   }
 };
@@ -331,7 +351,8 @@ OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const HostMemory& m
   if (a.tokens == 0 || a.hidden == 0) return nullptr;
   // Panels are for weights by rows.
   const KernelTable& kernels = *TheKernels();
-  const size_t lanes = a.gate_up.by_rows && a.down.by_rows ? kernels.lanes : 0;
+  const bool panels = a.gate_up.by_rows && a.down.by_rows && (a.bfloat == nullptr || a.bfloat->panels != nullptr);
+  const size_t lanes = panels ? kernels.lanes : 0;
   // The bytes of one token. If there is a choice, hidden and top_k are dimensions of tensors in memory; inner and
   // experts need not be, if the other one is 0.
   constexpr size_t kMost = PTRDIFF_MAX / 32;
@@ -351,6 +372,10 @@ OrtStatus* RunMoE(const Api& api, OrtKernelContext* context, const HostMemory& m
   Go go(a);
   go.product = kernels.product(a.expert_type);
   go.product_of_panels = kernels.panels(a.expert_type);
+  if (a.bfloat != nullptr) {
+    go.product = a.bfloat->product;
+    go.product_of_panels = a.bfloat->panels;
+  }
   go.lanes = lanes;
   go.gate_up_block = a.gate_up.by_rows ? kRowBlock / 2 : kColumnBlock / 2;
   go.gate_up_blocks = Blocks(a.inner, go.gate_up_block);

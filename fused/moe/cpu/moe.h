@@ -17,6 +17,7 @@ struct MoEArgs : ExpertArgs {
   ElementType expert_type = kFloat32;  // of gate_up, down and their biases
   ExpertWeights gate_up{};
   ExpertWeights down{};
+  const BFloatFns* bfloat = nullptr;  // rounds the operands of products with weights in bfloat16; null: exact
 };
 
 // RunMoE computes y. Scratch memory comes from memory and goes back to it.

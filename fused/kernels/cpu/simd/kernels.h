@@ -407,4 +407,22 @@ extern const KernelTable kAVX2Kernels;
 extern const KernelTable kAVX512Kernels;
 #endif
 
+// BFloatFns are products with weights in bfloat16 that round tokens to bfloat16, too, and sum in float32. Tokens are
+// pairs of neighbors, two in a word, which ProductArgs and PanelArgs call float; depth is the number of inputs.
+struct BFloatFns {
+  const char* name;
+  // round writes n inputs as pairs, and zeros up to a multiple of kPairStep inputs.
+  void (*round)(ElementType type, const void* from, float* to, size_t n);
+  // round_panel does so with a panel.
+  void (*round_panel)(const float* from, float* to, size_t n);
+  ProductFn product;
+  PanelFn panels;  // null if the processor has no tiles
+};
+constexpr size_t kPairStep = 32;
+
+#if defined(MOJO_BFLOAT)
+extern const BFloatFns kVectorBFloat;
+extern const BFloatFns kTileBFloat;
+#endif
+
 }  // namespace mojo
