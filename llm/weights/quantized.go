@@ -72,26 +72,6 @@ func (p *Plan) KeepQuantized(m *onnx.Model, o KeepOptions) error {
 	return nil
 }
 
-// Keepable names the initializers that KeepQuantized tries to leave quantized.
-func (p *Plan) Keepable(o KeepOptions) map[string]bool {
-	names, x := map[string]bool{}, &keeper{matrices: map[string]*matrixRows{}, of: map[*quantized.Weight]*assignment{}}
-	for _, a := range p.assignments {
-		if !a.present && (o.Keep == nil || o.Keep(a.value.Name, a.tensors[0].Name)) && x.add(a) == nil {
-			names[a.value.Name] = true
-		}
-	}
-	return names
-}
-
-// Continue makes the plan refer to the initializers of another model that have the same names.
-func (p *Plan) Continue(m *onnx.Model) {
-	for _, a := range p.assignments {
-		if v := m.Graph.Value(a.value.Name); v.IsConstant() {
-			a.value = v
-		}
-	}
-}
-
 // keeper collects the weights that may stay quantized.
 type keeper struct {
 	weights  []*quantized.Weight

@@ -44,7 +44,7 @@ func (c *chooser) bridged(m *onnx.Model) (*chooser, []*bridge, error) {
 	if err := change.Finish(); err != nil {
 		return nil, nil, err
 	}
-	again := &chooser{builder: newBuilder(m, c.fixed), ranges: c.ranges, half: c.half, headroom: c.headroom}
+	again := &chooser{builder: newBuilder(m), ranges: c.ranges, half: c.half, headroom: c.headroom}
 	if err := again.choose(); err != nil {
 		return nil, nil, err
 	}
@@ -163,8 +163,8 @@ func (c *chooser) cut(change *edit.Change, v *onnx.Value) (list []*bridge) {
 // pinsOutput reports whether the producer of a value fixes its exponent and is not part of the stream.
 func (c *chooser) pinsOutput(v *onnx.Value) bool {
 	n := v.Producer
-	if table := n.Input(0); n.Is("Gather") && table.Constant() != nil && (c.fixed[table.Name] ||
-		len(table.Uses()) > 1 && table.Constant().Len() > fewElements) {
+	if table := n.Input(0); n.Is("Gather") && table.Constant() != nil &&
+		len(table.Uses()) > 1 && table.Constant().Len() > fewElements {
 		return true // the head may read it after a norm without weights
 	}
 	if growsAlike(n) {
@@ -188,7 +188,6 @@ func (c *chooser) pinsInput(u onnx.Use) bool {
 // alone returns the equations of one node.
 func (c *chooser) alone(n *onnx.Node) *builder {
 	b := emptyBuilder(c.graph, c.facts)
-	b.fixed = c.fixed
 	b.law(n)
 	b.rest(n)
 	return b

@@ -1,10 +1,8 @@
 package streams_test
 
 import (
-	"math"
 	"testing"
 
-	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 )
@@ -63,35 +61,5 @@ func TestBridges(t *testing.T) {
 				t.Errorf("%+v, in bfloat16 %+v", safe, brain)
 			}
 		})
-	}
-}
-
-// TestFixed scales a stream between weights that must not change.
-func TestFixed(t *testing.T) {
-	d := newDecoder()
-	table, x := d.embedding(1)
-	d.head(d.rmsNorm(d.grow(x), 0.2), table)
-	fixed, want := map[string]bool{}, map[string][]float64{}
-	for _, v := range d.Graph.Initializers() {
-		if fixed[v.Name] = len(v.Const.Dims) == 2; fixed[v.Name] {
-			half, err := golden.Convert(v.Const, onnx.Float16)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want[v.Name], _ = golden.Float64s(half)
-		}
-	}
-	s := safely(t, d.Model, streams.Options{Fixed: fixed})
-	safe, brain := s.Report.Compare[0], s.Report.Compare[2]
-	if len(want) != 5 || len(s.Report.Bridges) == 0 || safe.NotFinite > 0 || safe.Error > brain.Error {
-		t.Errorf("%d weights, %d bridges, %+v, in bfloat16 %+v", len(want), len(s.Report.Bridges), safe, brain)
-	}
-	for name, list := range want {
-		got, err := golden.Float64s(d.Graph.Value(name).Const)
-		for i, x := range got {
-			if math.Abs(x-list[i]) > math.Abs(x)*0x1p-10 || err != nil {
-				t.Fatalf("%s: element %d is %g, want %g, %v", name, i, x, list[i], err)
-			}
-		}
 	}
 }

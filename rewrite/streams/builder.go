@@ -26,9 +26,8 @@ type builder struct {
 	epsilons []epsilonOf
 	// told holds the inputs, and the outputs from -1 down, covered by the law of a node. The others are pinned.
 	told  map[int]bool
-	pins  map[int]string  // why an exponent is 0
-	links map[int][]int   // equal exponents
-	fixed map[string]bool // Options.Fixed
+	pins  map[int]string // why an exponent is 0
+	links map[int][]int  // equal exponents
 	// widens holds the scales and offsets of quantized weights in float16. All scales and offsets of a node become
 	// float32 if one of them loses digits.
 	widens map[onnx.Use]bool
@@ -48,9 +47,8 @@ func emptyBuilder(g *onnx.Graph, facts *infer.Facts) *builder {
 }
 
 // newBuilder assigns exponents to the values of a model. Inputs and outputs have the exponent 0.
-func newBuilder(m *onnx.Model, fixed map[string]bool) *builder {
+func newBuilder(m *onnx.Model) *builder {
 	b := emptyBuilder(m.Graph, infer.Analyze(m))
-	b.fixed = fixed
 	b.laws()
 	for _, v := range m.Graph.Inputs {
 		if b.isFloat(v) {
@@ -147,9 +145,6 @@ func (b *builder) read(n *onnx.Node, i int, v *onnx.Value) int {
 			x = b.of(v)
 		}
 		b.reads[use] = x
-		if b.fixed[v.Name] {
-			b.because(x, fmt.Sprintf("weight %q stays as stored", v.Name))
-		}
 	}
 	b.told[i] = true
 	return x

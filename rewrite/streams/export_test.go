@@ -8,7 +8,7 @@ import (
 // Inflate multiplies the values of a model's residual stream by a power of two, and makes weights compensate for it. It
 // reports whether there is a stream with several sums.
 func Inflate(m *onnx.Model, exponent int) (bool, error) {
-	c := &chooser{builder: newBuilder(m, nil), ranges: &ranges{ran: map[*onnx.Graph]bool{}}}
+	c := &chooser{builder: newBuilder(m), ranges: &ranges{ran: map[*onnx.Graph]bool{}}}
 	m.Graph.Walk(func(g *onnx.Graph) { c.ranges.ran[g] = true })
 	if err := c.choose(); err != nil {
 		return false, err

@@ -38,8 +38,6 @@ type Options struct {
 	Inputs func(*onnx.Model) ([][]*onnx.Tensor, error)
 	// Headroom is the factor by which values may exceed the measured ones; 0 means the constant Headroom.
 	Headroom float64
-	// Fixed names the initializers that must not be scaled.
-	Fixed map[string]bool
 	// Strict makes it an error if anything stays in float32.
 	Strict bool
 	// Providers are the providers of convert.Precision.
@@ -106,7 +104,7 @@ func Prepare(run *pass.Run, o Options) (*Safe, error) {
 	if _, err := convert.Precision(s.plain, onnx.Float16, o.Providers...); err != nil {
 		return nil, err
 	}
-	c := &chooser{builder: newBuilder(m, o.Fixed), headroom: o.Headroom, half: halfValues(m, s.plain)}
+	c := &chooser{builder: newBuilder(m), headroom: o.Headroom, half: halfValues(m, s.plain)}
 	c.ranges = newRanges(m, c.isFloat)
 	if err := s.measure(m, c.ranges); err != nil {
 		return nil, fmt.Errorf("the ranges of the model cannot be measured: %w", err)

@@ -25,7 +25,7 @@ type keepFlags struct {
 	all         string
 	activations string
 	merge       bool
-	fixed       map[string]bool // with --safe: the initializers that may stay quantized
+	narrow      bool // --keep also keeps floats of 16 bits
 	onnxruntime string
 	kernelsLib  string
 }
@@ -90,10 +90,8 @@ func (f *keepFlags) keep(a *cli.App, m *onnx.Model, p *weights.Plan) error {
 
 func (f *keepFlags) options() weights.KeepOptions {
 	names := regexp.MustCompile(f.pattern)
-	return weights.KeepOptions{Activations: f.activations, Halves: f.all != "" && f.fixed == nil,
-		Keep: func(key, tensor string) bool {
-			return (names.MatchString(key) || names.MatchString(tensor)) && (f.fixed == nil || f.fixed[key])
-		}}
+	return weights.KeepOptions{Activations: f.activations, Halves: f.all != "" && f.narrow,
+		Keep: func(key, tensor string) bool { return names.MatchString(key) || names.MatchString(tensor) }}
 }
 
 // writeQuantized reports which weights stayed quantized, and which did not.

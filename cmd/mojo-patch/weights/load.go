@@ -78,8 +78,8 @@ key is missing, and warns of weights that a cast makes infinite (over 65504 in f
 
 --safe with --dtype float16 loads the weights in float32 and then converts the model as apply --safe
 does, so that nothing overflows. It needs disk space for the float32 model beside MODEL, and
---safe-inputs for a model of more than 2^26 weights. With --keep-quantized, weights that stay
-quantized are not scaled: products with powers of two are added behind them.`,
+--safe-inputs for a model of more than 2^26 weights. With --keep-quantized, the scales and offsets of
+weights that stay quantized take the powers of two; their codes do not change.`,
 		Example: `  mojo-patch weights load graph.onnx --from model.gguf -o model.onnx
   mojo-patch weights load graph.onnx --from checkpoint/ -o model.onnx --strict
   mojo-patch weights load graph.onnx --from model.gguf -o small.onnx --keep-quantized
@@ -141,6 +141,7 @@ func (f *weightsLoadFlags) check(graph string) error {
 	if err := f.keep.check(); err != nil {
 		return err
 	}
+	f.keep.narrow = f.options == nil // floats of 16 bits become float16 with --safe
 	return cli.Writable(f.out)
 }
 
@@ -192,13 +193,10 @@ func (f *weightsLoadFlags) load(a *cli.App, graph string) error {
 				return fmt.Errorf("--dtype %s: %w", f.dtype, err)
 			}
 		}
-		if f.options != nil && f.keep.pattern != "" {
-			f.options.Fixed = p.Keepable(f.keep.options())
-			f.keep.fixed = f.options.Fixed
-		} else if err := f.keep.keep(a, m, p); err != nil {
+		if err := f.keep.keep(a, m, p); err != nil {
 			return err
 		}
-		if f.options == nil && f.keep.pattern != "" && p.Kept() == 0 {
+		if f.keep.pattern != "" && p.Kept() == 0 {
 			failure = errNothingKept
 		} else if merged, safe, err = f.write(a, m, p); err != nil {
 			return err
@@ -251,7 +249,7 @@ func (f *weightsLoadFlags) write(a *cli.App, m *onnx.Model, p *weights.Plan) (me
 	if err := p.Apply(step); err != nil {
 		return nil, nil, err
 	}
-	if f.options == nil && f.keep.pattern != "" && f.keep.merge {
+	if f.keep.pattern != "" && f.keep.merge {
 		if merged, err = precision.MergeProducts(m); err != nil {
 			return nil, nil, err
 		}
@@ -262,17 +260,6 @@ func (f *weightsLoadFlags) write(a *cli.App, m *onnx.Model, p *weights.Plan) (me
 	err = precision.Through(a, m, f.out, func(m *onnx.Model) error {
 		if safe, err = f.safe.Convert(m, precision.DTypes[f.dtype], f.options); err != nil {
 			return err
-		}
-		if f.keep.pattern != "" {
-			p.Continue(m)
-			if err = f.keep.keep(a, m, p); err == nil && p.Kept() == 0 {
-				err = errNothingKept
-			} else if err == nil && f.keep.merge {
-				merged, err = precision.MergeProducts(m)
-			}
-			if err != nil {
-				return err
-			}
 		}
 		f.converted = map[string]*onnx.Tensor{}
 		for _, v := range m.Graph.Initializers() {
