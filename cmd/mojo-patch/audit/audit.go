@@ -123,7 +123,7 @@ kernels that exist for it, and exits with 4.
 	cli.Headings(c, "provider html strict json",
 		"Ranges: ranges inputs dim seed prompt text tokens tokenizer max-memory",
 		"Runtime: backend provider-option provider-library provider-device provider-only kernels optimize "+
-			"threads evaluator", cli.PathsHeading)
+			"threads products evaluator", cli.PathsHeading)
 	a.JSONFlag(c, "audit", "audit-ranges")
 	return c
 }

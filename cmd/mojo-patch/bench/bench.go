@@ -80,7 +80,7 @@ have run (CUDA_LAUNCH_BLOCKING=1), so the sum exceeds the time of a run.
 	c.Flags().BoolVar(&f.profile, "profile", false, "time the nodes instead of the runs")
 	cli.Headings(c, "runs warmup dim inputs provider threads bind profile json", "Inputs: seed fixed",
 		"Runtime: backend cuda-graph provider-option provider-library provider-device provider-only kernels "+
-			"optimize evaluator", cli.PathsHeading)
+			"optimize products evaluator", cli.PathsHeading)
 	a.JSONFlag(c, "bench")
 	return c
 }

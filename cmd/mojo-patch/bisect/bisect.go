@@ -105,7 +105,7 @@ It exits with 3 if all sites together pass.`,
 		"Patching: target shape accuracy-level runs-on dtype last-logits html", cli.SafeHeading,
 		"Sites: only skip node site include patterns inline verify check-kernels assume-available",
 		"Runtime: backend provider-option provider-library provider-device provider-only kernels optimize "+
-			"threads evaluator", cli.PathsHeading)
+			"threads products evaluator", cli.PathsHeading)
 	a.JSONFlag(c, "bisect")
 	return c
 }

@@ -20,7 +20,7 @@ const (
 	InputsHeading  = "Inputs: inputs dim seed"
 	BoundsHeading  = "Bounds: atol rtol logits max-kl min-top1"
 	RuntimeHeading = "Runtime: backend provider provider-option provider-library provider-device provider-only " +
-		"kernels optimize threads evaluator"
+		"kernels optimize threads products evaluator"
 	PathsHeading = "Paths: onnxruntime kernels-lib"
 	SafeHeading  = "Float16: safe safe-inputs safe-headroom strict"
 )

@@ -112,7 +112,7 @@ quantize their activations as they run.
 	cli.Headings(c, "golden inputs dim cases hard html layers provider json", "Inputs: seed ignore-padding",
 		cli.BoundsHeading, "Layers: max-memory router-ties sensitivity",
 		"Runtime: left right backend provider-option provider-library provider-device provider-only kernels "+
-			"optimize threads evaluator", cli.PathsHeading)
+			"optimize threads products evaluator", cli.PathsHeading)
 	a.JSONFlag(c, "diff")
 	return c
 }

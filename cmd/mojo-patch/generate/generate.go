@@ -87,7 +87,7 @@ within --near-tie comes from rounding, and is shown as such; any other exits wit
 		"Sampling: top-k min-p repetition-penalty frequency-penalty presence-penalty seed",
 		"Ends: stop stop-token ignore-eos max-context", "Comparisons: follow golden max-kl near-tie margins",
 		"Runtime: backend cuda-graph prefill-chunk speculate draft provider-option provider-library provider-device "+
-			"provider-only kernels optimize evaluator", cli.PathsHeading)
+			"provider-only kernels optimize products evaluator", cli.PathsHeading)
 	a.JSONFlag(c, "generate", "generate-compare")
 	return c
 }

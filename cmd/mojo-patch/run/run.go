@@ -75,7 +75,7 @@ bytes that each reads and writes and the floating-point operations of its defini
 	f.modeFlags.flags(c)
 	cli.Headings(c, "outputs inputs dim provider threads json", "Modes: mode repeat at feed", "Inputs: seed",
 		"Runtime: backend provider-option provider-library provider-device provider-only kernels optimize "+
-			"evaluator", cli.PathsHeading)
+			"products evaluator", cli.PathsHeading)
 	a.JSONFlag(c, "run", "run-mode")
 	return c
 }

@@ -4,6 +4,8 @@ package session
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
@@ -25,6 +27,7 @@ type Backend struct {
 	Onnxruntime string // --onnxruntime
 	Optimize    string // --optimize
 	threads     int
+	products    string // --products
 	ProviderFlags
 	Devices DeviceFlag        // --backend
 	CUDA    map[string]string // more options of the CUDA provider
@@ -45,6 +48,11 @@ const (
 	KernelsOff  = "off"
 )
 
+// productModes are the values of --products, and of the variable that the CPU kernels read when a session opens.
+var productModes = []string{"exact", "bfloat16"}
+
+const productsVariable = "MOJO_CPU_PRODUCTS"
+
 // AddTo adds the flags to a command.
 func (b *Backend) AddTo(c *cobra.Command) {
 	f := c.Flags()
@@ -56,9 +64,12 @@ func (b *Backend) AddTo(c *cobra.Command) {
 	LibraryFlags(c, &b.Onnxruntime, &b.KernelsLib)
 	f.StringVar(&b.Optimize, "optimize", "all", "graph optimization level of onnxruntime: none, basic, extended or all")
 	f.IntVar(&b.threads, "threads", 0, "threads inside one op (0: onnxruntime chooses)")
+	f.StringVar(&b.products, "products", "",
+		"bfloat16 weights on the CPU: exact products, or with bfloat16 activations (tokens may change)")
 	b.runFlags(c, "(default: by the backend, cpu)")
 	b.Devices.AddTo(c, "devices to run on")
 	cli.CompleteValues(c, "kernels", KernelModes, false)
+	cli.CompleteValues(c, "products", func() []string { return productModes }, false)
 	cli.CompleteValues(c, "optimize", func() []string { return []string{"none", "basic", "extended", "all"} }, false)
 }
 
@@ -85,6 +96,9 @@ func (b *Backend) Check(c *cobra.Command) error {
 	if _, err := ort.ParseOptimization(b.Optimize); err != nil {
 		return fmt.Errorf("--optimize: %w", err)
 	}
+	if b.products != "" && !slices.Contains(productModes, b.products) {
+		return fmt.Errorf("--products %q: must be %s", b.products, strings.Join(productModes, " or "))
+	}
 	if b.threads < 0 {
 		return fmt.Errorf("--threads %d: must be 1 or more, or 0 to let onnxruntime choose", b.threads)
 	}
@@ -100,8 +114,8 @@ func (b *Backend) Check(c *cobra.Command) error {
 		return err
 	}
 	if b.Evaluator {
-		for _, other := range []string{"kernels", "kernels-lib", "onnxruntime", "optimize", "threads", "provider",
-			"provider-option", "provider-library", "provider-device", "provider-only"} {
+		for _, other := range []string{"kernels", "kernels-lib", "onnxruntime", "optimize", "threads", "products",
+			"provider", "provider-option", "provider-library", "provider-device", "provider-only"} {
 			if c.Flags().Changed(other) {
 				return fmt.Errorf("--%s sets an option of onnxruntime: it cannot be combined with --evaluator, or "+
 					"with %s first in the backend", other, registry.DeviceREF)
@@ -200,6 +214,15 @@ func (b *Backend) Session(a *cli.App, m *onnx.Model, lib ort.Library, more ...or
 	open := b.OpenModel
 	if open == nil {
 		open = func(m *onnx.Model, options ...ort.Option) (*ort.Session, error) { return ort.Open(m.Path, options...) }
+	}
+	if b.products != "" {
+		if before, set := os.LookupEnv(productsVariable); set {
+			defer os.Setenv(productsVariable, before)
+		} else {
+			defer os.Unsetenv(productsVariable)
+		}
+		os.Setenv(productsVariable, b.products)
+		what += ", products " + b.products
 	}
 	session, err := open(m, append(options, more...)...)
 	if err != nil {

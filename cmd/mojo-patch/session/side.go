@@ -9,7 +9,7 @@ import (
 )
 
 // sideKeys are the keys that --left and --right accept.
-const sideKeys = "provider, kernels, kernels-lib, optimize, threads, evaluator"
+const sideKeys = "provider, kernels, kernels-lib, optimize, threads, products, evaluator"
 
 // with returns the backend with the settings of a text such as "provider=cuda,kernels=off". Call it before check.
 func (b Backend) with(flag, text string) (Backend, error) {
@@ -31,6 +31,8 @@ func (b Backend) with(flag, text string) (Backend, error) {
 			b.KernelsLib = value
 		case key == "optimize":
 			b.Optimize = value
+		case key == "products":
+			b.products = value
 		case key == "threads":
 			b.threads, err = strconv.Atoi(value)
 		default:
