@@ -39,7 +39,7 @@ bool HasVNNI() { return HasAVX512() && __builtin_cpu_supports("avx512vnni"); }
 #endif
 #endif
 
-#if defined(MOJO_BFLOAT)
+#if defined(MOJO_BFLOAT) && !defined(MOJO_HERE_KERNELS)
 bool HasBFloat() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return HasAVX512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) != 0;
