@@ -2,7 +2,6 @@ package op
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -14,15 +13,42 @@ type sizes struct {
 	op     *Op
 	site   Site
 	equal  func(a, b int64) int64 // merges two sizes that must be equal
-	known  map[string]int64
-	spread map[string][]int64
+	known  byName[int64]
+	spread byName[[]int64]
 	strict bool // sizes that differ are an error and are not kept
 	differ bool
 }
 
+// byName is a short list of named values. It is faster to copy and to search than a map.
+type byName[T any] []namedValue[T]
+
+type namedValue[T any] struct {
+	name  string
+	value T
+}
+
+func (n byName[T]) get(name string) (value T, ok bool) {
+	for i := range n {
+		if n[i].name == name {
+			return n[i].value, true
+		}
+	}
+	return value, false
+}
+
+func (n *byName[T]) set(name string, value T) {
+	for i := range *n {
+		if (*n)[i].name == name {
+			(*n)[i].value = value
+			return
+		}
+	}
+	*n = append(*n, namedValue[T]{name, value})
+}
+
 // checkShapes errs if a known shape of an input is not as declared.
 func (o *Op) checkShapes(s Site) error {
-	z := &sizes{op: o, site: s, known: map[string]int64{}, spread: map[string][]int64{}, strict: true}
+	z := &sizes{op: o, site: s, strict: true}
 	z.equal = func(a, b int64) int64 {
 		z.differ = z.differ || a >= 0 && b >= 0 && a != b
 		return max(a, b)
@@ -71,7 +97,7 @@ func (z *sizes) shapes(last int) string {
 // OutputShapes returns the shapes of the outputs at a site, as far as they follow from the inputs: nil for an unknown
 // rank, -1 for an unknown dimension. equal merges two dimensions that must be equal.
 func (o *Op) OutputShapes(s Site, equal func(a, b int64) int64) [][]int64 {
-	z := &sizes{op: o, site: s, equal: equal, known: map[string]int64{}, spread: map[string][]int64{}}
+	z := &sizes{op: o, site: s, equal: equal}
 	for i, p := range o.Inputs {
 		z.match(p.Dims, s.Shape(i))
 	}
@@ -117,7 +143,7 @@ func (z *sizes) match(want Shape, shape []int64) bool {
 		return true // it is unknown which one is meant
 	}
 	for _, text := range list {
-		known, spread := maps.Clone(z.known), maps.Clone(z.spread)
+		known, spread := slices.Clone(z.known), slices.Clone(z.spread)
 		z.differ = false
 		if z.fit(parseDims(text), shape) && !z.differ {
 			return true
@@ -165,7 +191,7 @@ func (z *sizes) fit(want []dim, shape []int64) bool {
 }
 
 func (z *sizes) fitSpread(d dim, part []int64) bool {
-	have, ok := z.spread[d.spread]
+	have, ok := z.spread.get(d.spread)
 	if d.from != nil {
 		from, known := z.value(d.from)
 		if !ok || !known {
@@ -178,7 +204,7 @@ func (z *sizes) fitSpread(d dim, part []int64) bool {
 	}
 	if !ok {
 		if !d.wide {
-			z.spread[d.spread] = part
+			z.spread.set(d.spread, part)
 		}
 		return true
 	}
@@ -193,18 +219,18 @@ func (z *sizes) fitSpread(d dim, part []int64) bool {
 			return false
 		}
 	}
-	z.spread[d.spread] = merged
+	z.spread.set(d.spread, merged)
 	return true
 }
 
 func (z *sizes) fitSize(d dim, size int64) bool {
 	name := d.size.name
-	_, known := z.known[name]
+	before, known := z.known.get(name)
 	if name != "" && !d.wide && !d.least && z.op.place(name) < 0 && z.op.Let[name] == "" {
 		if known {
-			size = z.equal(z.known[name], size)
+			size = z.equal(before, size)
 		}
-		z.known[name] = size
+		z.known.set(name, size)
 		return true
 	}
 	want := z.size(d.size)
@@ -254,15 +280,16 @@ func (z *sizes) value(e *sizeOf) (int64, bool) {
 }
 
 func (z *sizes) named(name string) (int64, bool) {
-	if size, ok := z.known[name]; ok {
+	if size, ok := z.known.get(name); ok {
 		return size, size >= 0
 	}
 	if name == "?" {
 		return 0, false
 	}
 	if spread, ok := strings.CutPrefix(name, "#"); ok {
-		n := tokens(append(slices.Clone(z.spread[spread]), 0))
-		return n, n >= 0 && z.spread[spread] != nil
+		part, _ := z.spread.get(spread)
+		n := tokens(append(slices.Clone(part), 0))
+		return n, n >= 0 && part != nil
 	}
 	if i := z.op.place(name); i >= 0 {
 		a := z.site.Attr(name)
@@ -296,7 +323,7 @@ func (z *sizes) make(want Shape) []int64 {
 			shape = append(shape, max(z.size(d.size), -1))
 			continue
 		}
-		part, ok := z.spread[d.spread]
+		part, ok := z.spread.get(d.spread)
 		if !ok {
 			return nil
 		}
@@ -367,7 +394,7 @@ func (z *sizes) expected(want Shape) string {
 			}
 			name := strings.TrimPrefix(strings.Fields(text)[i], "~")
 			names = append(names, name)
-			switch part, ok := z.spread[d.spread]; {
+			switch part, ok := z.spread.get(d.spread); {
 			case ok && d.from == nil:
 				name = strings.Trim(strings.ReplaceAll(FormatDims(part), " ", ", "), "[]")
 			case d.spread == "" && z.size(d.size) >= 0:
