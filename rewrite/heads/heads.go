@@ -252,16 +252,23 @@ func fewTokensOf(n *onnx.Node, site fused.Site) iter.Seq2[prove.Trial, error] {
 	}
 }
 
-// define makes an attention node call the definition for its layouts.
+// define makes an attention node call the definition for its layouts. It builds one only if the model lacks it: the
+// layers of a model share one.
 func (h *headMover) define(n *onnx.Node) error {
-	site := h.site(n)
+	op, site := fused.Lookup(fused.AttentionName), h.site(n)
 	site.Dims = make([][]int64, len(site.Types))
-	f, err := fused.Lookup(fused.AttentionName).Function(site)
-	if err != nil {
+	if err := op.Supports(site); err != nil {
 		return err
 	}
-	h.edit.SetDomain(n, n.Domain, f.Overload)
-	h.edit.AddFunction(h.Model, f)
+	overload := op.Overload(site)
+	if h.Model.Function(fused.Domain, op.Name, overload) == nil {
+		f, err := op.Function(site)
+		if err != nil {
+			return err
+		}
+		h.edit.AddFunction(h.Model, f)
+	}
+	h.edit.SetDomain(n, n.Domain, overload)
 	return nil
 }
 
