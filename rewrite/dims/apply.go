@@ -196,7 +196,6 @@ func (a *analysis) write(run *pass.Run, change *edit.Change, found *choice, node
 	e := &emitter{analysis: a, editor: &run.Editor, change: change, graph: run.Model.Graph, inputs: values,
 		made: map[string]*onnx.Value{}}
 	r := &Report{Constants: []ConstantReport{}}
-	tables := map[string]*onnx.Value{}
 	for _, c := range a.constants {
 		v, words, err := e.constant(found.reading, c)
 		if err != nil {
@@ -207,10 +206,6 @@ func (a *analysis) write(run *pass.Run, change *edit.Change, found *choice, node
 		}
 		n := nodes[c.node]
 		old := n.Inputs[c.input]
-		if made := tables[old.Name+words]; made != nil && c.tensor.Rank() > 1 {
-			v = made // the unused nodes are removed
-		}
-		tables[old.Name+words] = v
 		for i, x := range n.Inputs {
 			if x == old {
 				change.SetInput(n, i, v)

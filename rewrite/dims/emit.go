@@ -251,8 +251,16 @@ func (e *emitter) constant(r *reading, c *constant) (*onnx.Value, string, error)
 	if len(lengths) == 0 && diag == nil {
 		return nil, "", nil
 	}
-	v, err := e.table(c, lengths, diag)
-	return v, e.words(t.Dims(), lengths), err
+	words, of := e.words(t.Dims(), lengths), ""
+	if diag != nil {
+		of = e.text(diag)
+	}
+	var err error
+	v := e.once(fmt.Sprintf("table %p %s %s", c.value, words, of), func() (made *onnx.Value) {
+		made, err = e.table(c, lengths, diag)
+		return made
+	})
+	return v, words, err
 }
 
 // words formats numbers in brackets.
