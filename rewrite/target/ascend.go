@@ -82,13 +82,10 @@ func flashAttention(c *Call) error {
 	}
 	q, v := c.Dims(fused.AttentionQ), c.Dims(fused.AttentionV)
 	if len(q) != 4 || len(v) != 4 || q[3] < 1 || q[3] != v[3] || q[3] > 768 {
-		return fmt.Errorf("queries are %v, values %v; aclnnFlashAttentionScore takes one width, up to 768", q, v)
+		return fmt.Errorf("queries are %s, values %s; aclnnFlashAttentionScore takes one width, up to 768",
+			shapeText(q), shapeText(v))
 	}
-	heads := q[1]
-	if c.asAttention().QLayout == "bsnh" {
-		heads = q[2]
-	}
-	if heads > 256 {
+	if heads := c.headsOf(fused.AttentionQ, c.asAttention().QLayout); heads > 256 {
 		return fmt.Errorf("there are %d heads; aclnnFlashAttentionScore takes at most 256", heads)
 	}
 	return nil
@@ -113,9 +110,9 @@ func groupedMatmul(c *Call) error {
 			return fmt.Errorf("an expert has a matrix of %d x %d; aclnnGroupedMatmulV4 takes fewer than 65536 rows "+
 				"and columns", d[1], d[2])
 		}
-		if chosen := c.Dims(fused.MoEIDs); len(chosen) > 0 && d[0] >= 0 && chosen[len(chosen)-1] > d[0] {
+		if chosen := c.lastDim(fused.MoEIDs); d[0] >= 0 && chosen > d[0] {
 			return fmt.Errorf("%d of %d experts are chosen; aclnnMoeFinalizeRoutingV2 takes no more than there are",
-				chosen[len(chosen)-1], d[0])
+				chosen, d[0])
 		}
 	}
 	return nil
@@ -139,8 +136,8 @@ func normOn310P(c *Call) error {
 	if c.Type(0) != c.Type(scale) {
 		return fmt.Errorf("X is %s, scale is %s; on Ascend 310P aclnnRmsNorm takes one type", c.Type(0), c.Type(scale))
 	}
-	if d := c.Dims(0); len(d) > 0 && d[len(d)-1] >= 0 && d[len(d)-1]*int64(c.Type(0).Bits()) < 32*8 {
-		return fmt.Errorf("a row has %d elements; on Ascend 310P aclnnRmsNorm takes 32 bytes and more", d[len(d)-1])
+	if n := c.lastDim(0); n >= 0 && n*int64(c.Type(0).Bits()) < 32*8 {
+		return fmt.Errorf("a row has %d elements; on Ascend 310P aclnnRmsNorm takes 32 bytes and more", n)
 	}
 	return nil
 }

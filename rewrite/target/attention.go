@@ -185,14 +185,10 @@ func (c *Call) attentionHeads() attentionHeads {
 
 // in converts an input of the fused op to the layout of Attention.
 func (h attentionHeads) in(i int, layout string) *onnx.Value {
-	c, v := h.c, h.c.Input(i)
-	switch {
-	case h.packed:
-		return c.Op1("Reshape", []*onnx.Value{v, c.Integers(0, 0, -1)})
-	case layout == "bsnh":
-		return c.swapHeads(v)
+	if h.packed {
+		return h.c.Op1("Reshape", []*onnx.Value{h.c.Input(i), h.c.Integers(0, 0, -1)})
 	}
-	return v
+	return h.c.byHeads(i, layout)
 }
 
 // out converts the result to the layout of the fused op.

@@ -33,7 +33,7 @@ func denseMoE(c *Call) error {
 	if err != nil {
 		return err
 	}
-	rows := c.Cast(c.rows(fused.MoEX), c.Type(fused.MoEX), t)
+	rows := c.Cast(c.rows(fused.MoEX, hidden), c.Type(fused.MoEX), t)
 	h := c.product(c.Op1("Unsqueeze", []*onnx.Value{rows, c.Integers(0)}), fused.MoEGateUp, fused.MoEGateUpBias,
 		c.asMoE().GateUpLayout, t)
 	// [experts, tokens, hidden]
@@ -72,7 +72,8 @@ func (c *Call) expertWidth() int64 {
 // denseGates returns the weight of each expert for each token as [experts, tokens, 1]: 0 if the expert was not chosen,
 // and the sum if it was chosen more than once. It avoids ScatterElements, because QNN does not support one that adds.
 func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
-	if c.lastDim(fused.MoEIDs) < 0 {
+	k := c.lastDim(fused.MoEIDs)
+	if k < 0 {
 		return nil, errors.New("products over all experts need a known number of chosen experts")
 	}
 	numbers := make([]int64, experts)
@@ -80,9 +81,9 @@ func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 		numbers[i] = int64(i)
 	}
 	last := c.Integers(-1)
-	chosen := c.Op1("Equal", []*onnx.Value{c.Op1("Unsqueeze", []*onnx.Value{c.rows(fused.MoEIDs), last}),
+	chosen := c.Op1("Equal", []*onnx.Value{c.Op1("Unsqueeze", []*onnx.Value{c.rows(fused.MoEIDs, k), last}),
 		c.Integers(numbers...)})
-	weights := c.Cast(c.rows(fused.MoEWeights), c.Type(fused.MoEWeights), t)
+	weights := c.Cast(c.rows(fused.MoEWeights, k), c.Type(fused.MoEWeights), t)
 	// [tokens, k, experts]
 	gates := c.Op1("Mul", []*onnx.Value{c.Cast(chosen, onnx.Bool, t), c.Op1("Unsqueeze", []*onnx.Value{weights, last})})
 	gates = c.Op1("ReduceSum", []*onnx.Value{gates, c.Integers(1)}, onnx.IntAttr("keepdims", 0))
@@ -90,11 +91,12 @@ func (c *Call) denseGates(experts int64, t onnx.DataType) (*onnx.Value, error) {
 	return c.Op1("Unsqueeze", []*onnx.Value{gates, last}), nil
 }
 
-func (c *Call) rows(i int) *onnx.Value {
+// rows returns an input as a matrix whose rows have this width.
+func (c *Call) rows(i int, width int64) *onnx.Value {
 	if len(c.Dims(i)) == 2 {
 		return c.Input(i)
 	}
-	return c.Op1("Reshape", []*onnx.Value{c.Input(i), c.Integers(-1, c.lastDim(i))})
+	return c.Op1("Reshape", []*onnx.Value{c.Input(i), c.Integers(-1, width)})
 }
 
 // product multiplies x by the experts' matrices in input w, in either layout, and adds their biases.

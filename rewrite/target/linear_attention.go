@@ -114,12 +114,11 @@ func writtenOutConv(c *Call) error {
 	attrs := []*onnx.Attribute{onnx.IntAttr("group", w[0])}
 	all, kept := x, read
 	if past := c.Input(fused.CausalConvPast); past != nil {
-		if dims := c.Dims(fused.CausalConvPast); len(dims) == 3 {
-			kept = dims[2]
-		}
-		if kept < 0 {
+		dims := c.Dims(fused.CausalConvPast)
+		if len(dims) != 3 || dims[2] < 0 {
 			return errors.New("Conv: the number of kept tokens is unknown")
 		}
+		kept = dims[2]
 		all = c.Op1("Concat", []*onnx.Value{past, x}, onnx.IntAttr("axis", 2))
 		if inputs[0] = all; kept > read {
 			inputs[0] = c.Op1("Slice", []*onnx.Value{all, c.Integers(kept - read), c.Integers(math.MaxInt64),

@@ -125,7 +125,8 @@ func (c *Call) gateAndUp(inner int64) (gate, up *onnx.Value) {
 
 // scatteredGates computes the same as denseGates, in the form that OpenVINO looks for.
 func (c *Call) scatteredGates(experts int64, t onnx.DataType) *onnx.Value {
-	ids, weights := c.rows(fused.MoEIDs), c.Cast(c.rows(fused.MoEWeights), c.Type(fused.MoEWeights), t)
+	k := c.lastDim(fused.MoEIDs)
+	ids, weights := c.rows(fused.MoEIDs, k), c.Cast(c.rows(fused.MoEWeights, k), c.Type(fused.MoEWeights), t)
 	count := c.Op1("Shape", []*onnx.Value{ids}, onnx.IntAttr("start", 0), onnx.IntAttr("end", 1))
 	shape := c.Op1("Concat", []*onnx.Value{count, c.Integers(experts)}, onnx.IntAttr("axis", 0))
 	none := c.Cast(c.Op1("ConstantOfShape", []*onnx.Value{shape}), onnx.Float, t)

@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -49,9 +50,15 @@ func ortMoE(c *Call) error {
 				"be moved at each run")
 		}
 	}
-	logits := r.Input(0)
-	if len(r.Dims(0)) != 2 {
-		logits = c.Op1("Reshape", []*onnx.Value{logits, c.Integers(-1, c.Dims(fused.MoEGateUp)[0])})
+	logits, w := r.Input(0), c.Dims(fused.MoEGateUp)
+	if flat := len(r.Dims(0)) == 2; !flat || c.asMoE().Packing == "halves" {
+		if len(w) != 3 || slices.Min(w) < 0 {
+			return fmt.Errorf("MoE takes the matrices or logits in another shape, and the shape of gate_up is "+
+				"unknown: it is %s", shapeText(w))
+		}
+		if !flat {
+			logits = c.Op1("Reshape", []*onnx.Value{logits, c.Integers(-1, w[0])})
+		}
 	}
 	inputs := []*onnx.Value{c.Input(0), logits, c.fc1(), c.fc1Bias(), c.stored(fused.MoEDown, c.asMoE().DownLayout),
 		c.Input(fused.MoEDownBias)}
@@ -186,13 +193,19 @@ func (c *Call) fc1() *onnx.Value {
 	if c.asMoE().Packing != "halves" {
 		return v
 	}
-	in, out := c.Dims(fused.MoEGateUp)[2], c.Dims(fused.MoEGateUp)[1]
-	if c.asMoE().GateUpLayout == "in_out" {
-		in, out = out, in
-	}
-	v = c.Op1("Reshape", []*onnx.Value{v, c.Integers(c.Dims(fused.MoEGateUp)[0], 2, out/2, in)})
+	experts, out, in := c.gateUpSizes()
+	v = c.Op1("Reshape", []*onnx.Value{v, c.Integers(experts, 2, out/2, in)})
 	v = c.Op1("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
-	return c.Op1("Reshape", []*onnx.Value{v, c.Integers(c.Dims(fused.MoEGateUp)[0], out, in)})
+	return c.Op1("Reshape", []*onnx.Value{v, c.Integers(experts, out, in)})
+}
+
+// gateUpSizes returns the number of experts, and of the rows and columns of gate and up as [out, in].
+func (c *Call) gateUpSizes() (experts, out, in int64) {
+	d := c.Dims(fused.MoEGateUp)
+	if c.asMoE().GateUpLayout == "in_out" {
+		return d[0], d[2], d[1]
+	}
+	return d[0], d[1], d[2]
 }
 
 func (c *Call) fc1Bias() *onnx.Value {
@@ -200,8 +213,6 @@ func (c *Call) fc1Bias() *onnx.Value {
 	if v == nil || c.asMoE().Packing != "halves" {
 		return v
 	}
-	d := c.Dims(fused.MoEGateUpBias)
-	v = c.Op1("Reshape", []*onnx.Value{v, c.Integers(d[0], 2, d[1]/2)})
-	v = c.Op1("Transpose", []*onnx.Value{v}, onnx.IntsAttr("perm", []int64{0, 2, 1}))
-	return c.Op1("Reshape", []*onnx.Value{v, c.Integers(d[0], d[1])})
+	experts, out, _ := c.gateUpSizes()
+	return c.rowsInTurn(fused.MoEGateUpBias, experts, out/2)
 }

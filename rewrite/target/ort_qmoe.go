@@ -85,8 +85,8 @@ func ortQMoE(c *Call) error {
 // topK returns the number of experts of a token, or -1 if it is unknown.
 func (c *Call) topK() int64 {
 	for _, i := range []int{fused.QMoEIDs, fused.QMoEWeights} {
-		if d := c.Dims(i); len(d) > 0 && d[len(d)-1] > 0 {
-			return d[len(d)-1]
+		if k := c.lastDim(i); k > 0 {
+			return k
 		}
 	}
 	return -1

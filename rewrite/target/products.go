@@ -80,10 +80,8 @@ func (c *Call) softmaxWithSink(scores *onnx.Value) (*onnx.Value, error) {
 	if len(dims) != 4 || slices.Contains(dims, -1) {
 		return nil, errors.New("a sink is repeated for each query, but the number of queries is unknown")
 	}
-	heads, queries := dims[1], dims[2]
-	if c.asAttention().QLayout == "bsnh" {
-		heads, queries = queries, heads
-	}
+	layout := c.asAttention().QLayout
+	heads, queries := c.headsOf(fused.AttentionQ, layout), dims[lengthAxis(layout)]
 	each := c.Op1("Reshape", []*onnx.Value{c.Cast(sink, onnx.Float, c.Type(fused.AttentionQ)),
 		c.Integers(1, heads, 1, 1)})
 	each = c.Op1("Expand", []*onnx.Value{each, c.Integers(dims[0], heads, queries, 1)})
@@ -111,12 +109,8 @@ func (c *Call) byHeads(i int, layout string) *onnx.Value {
 
 // headsOf returns the number of heads of an input, or -1 if it is unknown.
 func (c *Call) headsOf(i int, layout string) int64 {
-	axis := 1
-	if layout == "bsnh" {
-		axis = 2
-	}
 	if dims := c.Dims(i); len(dims) == 4 {
-		return dims[axis]
+		return dims[3-lengthAxis(layout)]
 	}
 	return -1
 }

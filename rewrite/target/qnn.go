@@ -121,25 +121,19 @@ func (c *Call) positionMask(lowest float32) (*onnx.Tensor, error) {
 		return nil, nil
 	}
 	length := func(i int, layout string) int64 {
-		dims := c.Dims(i)
-		switch {
-		case len(dims) != 4:
-			return -1
-		case layout == "bsnh":
-			return dims[1]
+		if dims := c.Dims(i); len(dims) == 4 {
+			return dims[lengthAxis(layout)]
 		}
-		return dims[2]
+		return -1
 	}
-	queries, keys := length(fused.AttentionQ, a.QLayout), length(fused.AttentionK, a.KLayout)
+	queries, keys, past := length(fused.AttentionQ, a.QLayout), length(fused.AttentionK, a.KLayout), int64(0)
 	if c.Input(fused.AttentionPastKey) != nil {
-		past := length(fused.AttentionPastKey, "")
-		if keys += past; past < 0 {
-			keys = -1
-		}
+		past = length(fused.AttentionPastKey, "")
 	}
-	if queries < 0 || keys < 0 {
+	if min(queries, keys, past) < 0 {
 		return nil, errors.New("the number of queries and keys is unknown")
 	}
+	keys += past
 	list := make([]float32, 0, queries*keys)
 	for i := range queries {
 		at := i + keys - queries
