@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -224,6 +225,23 @@ func TestRunnerWithoutSteps(t *testing.T) {
 		if (err != nil) != (steps == nodeSteps+12) {
 			t.Errorf("%d steps: %v", steps, err)
 		}
+	}
+}
+
+// TestRunnerFails: an error of Fill, also for a single row, ends the run.
+func TestRunnerFails(t *testing.T) {
+	b := onnxtest.New(20)
+	x := b.Input("x", onnx.Float, 3, 4)
+	y := b.Op("MatMul", x, b.Floats([]int64{4, 5}, make([]float32, 20)...))
+	g := match.New(b.Graph, infer.Analyze(b.Model), nil)
+	r := NewRunner(g, g.Budget("test", match.Limits{Each: 1 << 20, Reserve: 1 << 20, Shares: 1}))
+	stop, rows := errors.New("stop"), 0
+	r.Fill = func(p *Product, _ *reference.Tensor) error {
+		return p.EachSum(func(Row, int, float64) error { rows++; return stop })
+	}
+	_, err := r.Run(y, nil, Values{x: reference.NewFloats(onnx.Float, []int{3, 4}, make([]float64, 12))})
+	if !errors.Is(err, stop) || rows != 1 {
+		t.Errorf("%v after %d rows", err, rows)
 	}
 }
 

@@ -46,6 +46,8 @@ func TestParts(t *testing.T) {
 		onnx.GraphAttr("else_branch", branch))
 	b.Output(chosen)
 	unknown := b.Op("far:Strange", x)
+	strange := b.Op("Abs", unknown)
+	picked := b.Graph.AddNode("TopK", []*onnx.Value{x, b.Ints(2)}, []*onnx.Value{nil, b.Graph.NewValue("indices")})
 	c := New(b.Model)
 	values := func(v ...*onnx.Value) []*onnx.Value { return v }
 	site := func(op string, y *onnx.Value, in ...*onnx.Value) *patterns.Match {
@@ -117,6 +119,14 @@ func TestParts(t *testing.T) {
 		if got != p.want {
 			t.Errorf("%s: %s, want %s", name, got, p.want)
 		}
+	}
+	if _, err := c.Between(values(unknown), values(strange)); err == nil ||
+		err.Error() != `the type of "strange", which node "node_abs" reads, is not known` {
+		t.Errorf("an input of another domain: %v", err)
+	}
+	if part, err := c.Between(nil, values(picked.Outputs[1])); err != nil || len(part.Outputs) != 1 ||
+		part.Outputs[0] != picked.Outputs[1] {
+		t.Errorf("behind an output that is left out: %+v, %v", part, err)
 	}
 	part, err := c.Between(nil, values(unknown))
 	if err == nil {

@@ -291,3 +291,25 @@ func rotated(t *testing.T, table ...any) (*onnx.Model, *onnx.Node) {
 	b.Output(attends.Outputs[0])
 	return b.Model, rotation
 }
+
+// TestInsertedAxes: which Unsqueeze adds only the axis of the heads, the second of four.
+func TestInsertedAxes(t *testing.T) {
+	for _, c := range []struct {
+		axes []int64
+		want bool
+	}{{[]int64{1}, true}, {[]int64{-3}, true}, {[]int64{0}, false}, {[]int64{-1}, false}, {[]int64{0, 1}, false},
+		{[]int64{1, 2}, false}} {
+		b := onnxtest.New(18)
+		y := b.Op("Unsqueeze", b.Input("x", onnx.Float, 2, "n", 8), c.axes)
+		h := newMover(&pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)}, nil, b.Graph)
+		if got := h.inserts(y.Producer, 1, 4); got != c.want {
+			t.Errorf("axes %d: %v", c.axes, got)
+		}
+	}
+	b := onnxtest.New(18)
+	y := b.Op("Unsqueeze", b.Input("x", onnx.Float, 2, "n", 8), b.Input("axes", onnx.Int64, 1))
+	h := newMover(&pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)}, nil, b.Graph)
+	if h.inserts(y.Producer, 1, 4) {
+		t.Error("computed axes are taken for the heads")
+	}
+}
