@@ -165,6 +165,9 @@ func (s *step) cone() bool {
 		if len(n.Subgraphs()) > 0 || len(n.Outputs) != 1 || n.OutputValue(0) == nil {
 			continue
 		}
+		if isSize(n) && n.Input(0) == s.state {
+			continue // exporters read the number of sequences from a state, and masks and positions from that
+		}
 		out := n.OutputValue(0)
 		within[out] = true
 		if all = append(all, n); len(all) > maxCone {

@@ -75,6 +75,16 @@ func TestSteps(t *testing.T) {
 			next := c.with(c.state, c.update(c.state))
 			return next, c.at(next, c.q)
 		}, true},
+		{"a state whose sequences are counted", 1, func(c *token) (_, _ *onnx.Value) {
+			n := c.Op("Shape", c.state)
+			for range 30 { // as a mask that is computed from it
+				n = c.Op("Add", n, c.Ints(1))
+			}
+			c.Output(n)
+			s := c.decayed()
+			next := c.with(s, c.update(s))
+			return next, c.at(next, c.q)
+		}, true},
 		{"decay after the update", 1, func(c *token) (_, _ *onnx.Value) {
 			next := c.Op("Mul", c.with(c.state, c.update(c.state)), c.factor())
 			return next, c.at(next, c.q)
