@@ -1,6 +1,7 @@
 package linear
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -28,6 +30,7 @@ const maxSteps = 12
 type conv struct {
 	g       *match.View
 	budget  *match.Budget
+	known   probe.Readings[bool]
 	n       *onnx.Node
 	x, past *onnx.Value   // past is nil if nothing is joined in front of x
 	all     []*onnx.Value // values computed from past and x before the convolution
@@ -36,13 +39,15 @@ type conv struct {
 
 // Convs finds causal convolutions. It recognizes them by the results of the nodes around a depthwise Conv.
 func Convs(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Miss) {
+	known := probe.Readings[bool]{}
 	for _, n := range g.Graph.Nodes {
 		if !n.Is("Conv") || others.Have(n) || !depthwise(g, n) {
 			continue
 		}
-		c := &conv{g: g, n: n, budget: g.Budget(fused.CausalConvName, limits)}
+		c := &conv{g: g, n: n, budget: g.Budget(fused.CausalConvName, limits), known: known}
 		c.budget.Begin(n)
 		if s := c.find(others); s != nil {
+			c.budget.Found()
 			sites = append(sites, s)
 		}
 		c.budget.End()
@@ -201,9 +206,43 @@ func (c *conv) closed(nodes []*onnx.Node, results ...*onnx.Value) bool {
 	return true
 }
 
-// computes reports whether a value equals an output of the op for random tokens, kept tokens, weights and biases, at
-// the sizes of all worlds in which it is small.
+// computes reports whether a value equals an output of the op. Of values of one form, as the layers of a model have,
+// the first is run.
 func (c *conv) computes(op fused.CausalConv, v *onnx.Value, turned bool, output int) bool {
+	var f *probe.Form
+	ends := []*onnx.Value{c.x, c.n.Input(1), c.n.Input(2), c.past}
+	f = probe.NewForm(c.g, 4*maxSteps, func(v *onnx.Value) bool {
+		switch i, n := slices.Index(ends, v), v.Producer; {
+		case i >= 0:
+			fmt.Fprint(f, " end", i)
+			for world := range infer.Worlds {
+				shape, ok := c.g.Facts.Shape(v, world)
+				fmt.Fprint(f, shape, ok)
+			}
+		case v.Constant() != nil:
+			f.Elements(v.Constant())
+		case n == nil || n.Graph != c.g.Graph: // the same value
+			fmt.Fprintf(f, " %p", v)
+		default:
+			f.Unclear = f.Unclear || !c.budget.Spend(4)
+			return f.Unclear
+		}
+		return true
+	})
+	fmt.Fprint(f, op, turned, output)
+	f.Value(v)
+	found, _ := c.known.Of(f, c.budget, func() (*bool, *reason.Reason) {
+		is := c.equals(op, v, turned, output)
+		return &is, nil
+	}, func(is *bool, _ *reason.Reason, _ func(*onnx.Value) *onnx.Value) (*bool, *reason.Reason, bool) {
+		return is, nil, true
+	})
+	return found != nil && *found
+}
+
+// equals reports whether a value equals an output of the op for random tokens, kept tokens, weights and biases, at the
+// sizes of all worlds in which it is small.
+func (c *conv) equals(op fused.CausalConv, v *onnx.Value, turned bool, output int) bool {
 	weight, bias := c.n.Input(1), c.n.Input(2)
 	tried := false
 	for world := range infer.Worlds {

@@ -1,6 +1,7 @@
 package linear
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/patterns/site"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
@@ -36,6 +38,7 @@ type step struct {
 
 // Steps finds decode steps of linear attention. It recognizes them by the results of the nodes between two states.
 func Steps(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Miss) {
+	known := probe.Readings[places]{}
 	for _, n := range g.Graph.Nodes {
 		if !n.Is("Add") || others.Have(n) {
 			continue
@@ -47,10 +50,13 @@ func Steps(g *match.View, others site.Others) (sites []*site.Site, _ []*match.Mi
 				continue
 			}
 			s.budget.Begin(n)
-			found := s.cone() && !slices.ContainsFunc(s.nodes, others.Have) && s.assign()
+			found := s.cone() && !slices.ContainsFunc(s.nodes, others.Have) && s.assigned(known)
+			if found {
+				s.budget.Found()
+				sites = append(sites, s.site())
+			}
 			s.budget.End()
 			if found {
-				sites = append(sites, s.site())
 				break
 			}
 		}
@@ -286,17 +292,78 @@ func (s *step) keepsOrder(n *onnx.Node) bool {
 	return len(n.AttrInts("perm")) > 0
 }
 
-// assign searches for the roles of the given values: queries, keys, values and beta.
-func (s *step) assign() bool {
-	var bases []*onnx.Value
+// places are the places of queries, keys, values and beta among the bases of a step; -1 without beta.
+type places [4]int
+
+// bases lists the values that may be queries, keys, values and beta.
+func (s *step) bases() (bases []*onnx.Value) {
 	for _, v := range s.given {
 		if b := s.base[v]; v != s.decay && !slices.Contains(bases, b) {
 			bases = append(bases, b)
 		}
 	}
+	return bases
+}
+
+// assigned assigns the roles of the bases, by those of a step of the same form if there was one: the layers of a model
+// have steps of one form, and only the first is run. The check of the site runs all of them.
+func (s *step) assigned(known probe.Readings[places]) bool {
+	bases := s.bases()
 	if len(bases) < 3 || len(bases) > 4 {
 		return false
 	}
+	found, _ := known.Of(s.form(bases), s.budget, func() (*places, *reason.Reason) {
+		if !s.assign(bases) {
+			return nil, nil
+		}
+		at := &places{}
+		for i, v := range []*onnx.Value{s.q, s.k, s.v, s.beta} {
+			at[i] = slices.Index(bases, v)
+		}
+		return at, nil
+	}, func(at *places, _ *reason.Reason, _ func(*onnx.Value) *onnx.Value) (*places, *reason.Reason, bool) {
+		return at, nil, true
+	})
+	if found == nil {
+		return false
+	}
+	for i, to := range []**onnx.Value{&s.q, &s.k, &s.v, &s.beta} {
+		if *to = nil; found[i] >= 0 {
+			*to = bases[found[i]]
+		}
+	}
+	return true
+}
+
+// form is the form of the nodes between the given values and the results.
+func (s *step) form(bases []*onnx.Value) *probe.Form {
+	var f *probe.Form
+	f = probe.NewForm(s.g, 4*maxCone, func(v *onnx.Value) bool {
+		switch n := v.Producer; {
+		case v == s.state:
+			f.WriteString(" state")
+		case v == s.decay:
+			fmt.Fprint(f, " decay", s.rates)
+		case slices.Contains(s.given, v):
+			fmt.Fprint(f, " given", slices.Index(bases, s.base[v]), s.elements(s.base[v]))
+		case v.Constant() != nil:
+			f.Elements(v.Constant())
+		case n == nil || n.Graph != s.g.Graph: // the same value
+			fmt.Fprintf(f, " %p", v)
+		default:
+			f.Unclear = f.Unclear || !s.budget.Spend(4)
+			return f.Unclear
+		}
+		return true
+	})
+	fmt.Fprint(f, s.heads, s.key, s.val, s.elements(s.state))
+	f.Value(s.row)
+	f.Value(s.add.OutputValue(0))
+	return f
+}
+
+// assign searches for the roles of the given values: queries, keys, values and beta.
+func (s *step) assign(bases []*onnx.Value) bool {
 	heads := s.elements(s.state) / s.key / s.val // of all sequences
 	if heads == 0 {
 		return false

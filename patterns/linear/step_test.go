@@ -1,6 +1,7 @@
 package linear_test
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -119,5 +120,34 @@ func TestSteps(t *testing.T) {
 				t.Errorf("found %v, want %v: %v", found, c.found, matches)
 			}
 		})
+	}
+}
+
+// TestLayers builds layers at the widths of Qwen3-Next: a step, and a convolution of its channels. All are found,
+// because the search runs only those of the first layer. It has no steps for all.
+func TestLayers(t *testing.T) {
+	const layers = 12
+	b := onnxtest.New(18)
+	for i := range layers {
+		in := func(name string, dims ...any) *onnx.Value {
+			return b.Input(name+strconv.Itoa(i), onnx.Float, append([]any{"b"}, dims...)...)
+		}
+		c := &token{b, in("state", 32, 128, 128), in("q", 32, 128), in("k", 32, 128), in("v", 32, 128),
+			in("gate", 32, 1), in("beta", 32)}
+		s := c.decayed()
+		next := c.with(s, c.update(s))
+		b.Output(next)
+		b.Output(c.at(next, c.q))
+		weights := b.Input("w"+strconv.Itoa(i), onnx.Float, 8192, 1, 4)
+		all := b.Op("Concat", in("past", 8192, 3), in("x", 8192, 1), onnx.IntAttr("axis", 2))
+		b.Output(b.Op("Conv", all, weights, onnx.IntAttr("group", 8192), onnx.IntsAttr("pads", []int64{0, 0})))
+	}
+	matches, _ := patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
+	found := map[string]int{}
+	for _, m := range matches {
+		found[m.Op]++
+	}
+	if found["LinearAttention"] != layers || found["CausalConv"] != layers {
+		t.Errorf("%v were found in %d layers", found, layers)
 	}
 }

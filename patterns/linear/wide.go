@@ -51,6 +51,9 @@ func WideSteps(g *match.View, others site.Others) (sites []*site.Site, _ []*matc
 			}
 			w.budget.Begin(n)
 			found := w.ends() && w.operate() && w.assign()
+			if found {
+				w.budget.Found()
+			}
 			w.budget.End()
 			if !found {
 				continue

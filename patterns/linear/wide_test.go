@@ -1,6 +1,8 @@
 package linear_test
 
 import (
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -127,5 +129,28 @@ func TestSelectiveSteps(t *testing.T) {
 				t.Errorf("found %v, want %v: %v", found, c.found, matches)
 			}
 		})
+	}
+}
+
+// TestWideLayers builds layers at the widths of Mamba-2 2.7B with rates of their own. All are found, though the search
+// runs each, and the reserve of steps is enough for three.
+func TestWideLayers(t *testing.T) {
+	const layers, heads, val, key = 5, 80, 64, 128
+	b := onnxtest.New(18)
+	for i := range layers {
+		in := func(name string, dims ...any) *onnx.Value {
+			return b.Input(name+strconv.Itoa(i), onnx.Float, append([]any{"b"}, dims...)...)
+		}
+		gate := b.Op("Softplus", b.Op("Expand", in("dt", heads, 1), b.Ints(1, heads, val)))
+		gate = b.Op("Unsqueeze", gate, b.Ints(3))
+		rates := b.Floats([]int64{heads, val, key}, slices.Repeat([]float32{-1 - float32(i)}, heads*val*key)...)
+		update := b.Op("Mul", b.Op("Mul", gate, in("k", 1, 1, key)), b.Op("Unsqueeze", in("x", heads, val), b.Ints(3)))
+		next := b.Op("Add", b.Op("Mul", in("state", heads, val, key), b.Op("Exp", b.Op("Mul", gate, rates))), update)
+		b.Output(next)
+		b.Output(b.Op("ReduceSum", b.Op("Mul", next, in("q", 1, 1, key)), b.Ints(3), onnx.IntAttr("keepdims", 0)))
+	}
+	matches, _ := patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
+	if len(matches) != layers || matches[0].Op != "LinearAttention" {
+		t.Errorf("%d steps were found in %d layers", len(matches), layers)
 	}
 }

@@ -14,9 +14,9 @@ import (
 //
 // Every place has a few steps. It has more if the search found something at a place of the same kind, until many such
 // places in a row are given up. A place may also draw from a reserve that all places share: each kind of place gets at
-// most a share of the reserve, and each place at most a share of the rest. So a graph full of fruitless places costs
-// little, and a block among them is still found. Places are of one kind if the ops around them are the same.
-// kind if the ops around them are the same.
+// most a share of the reserve, and each place at most a share of the rest. A place where the search finds something
+// draws nothing. So a graph full of fruitless places costs little, a block among them is still found, and so is the
+// block of every layer. Places are of one kind if the ops around them are the same.
 type Budget struct {
 	search string
 	Limits
@@ -30,6 +30,7 @@ type Budget struct {
 	own   int // steps that the place has itself
 	given int // own steps and those from the reserve
 	left  int // of given
+	found bool
 
 	taken *int // steps of all searches in the model
 
@@ -78,7 +79,7 @@ func StepsTaken(f *infer.Facts) int { return *stepsOf(f) }
 // Begin begins the search at a place.
 func (b *Budget) Begin(n *onnx.Node) {
 	b.End()
-	b.place, b.kind = n, kindOf(n)
+	b.place, b.kind, b.found = n, kindOf(n), false
 	if b.own = b.Each; b.fruitful[b.kind] > 0 {
 		b.own *= afterFound
 	}
@@ -88,7 +89,7 @@ func (b *Budget) Begin(n *onnx.Node) {
 
 // End ends the search at a place and takes the steps above its own from the reserve.
 func (b *Budget) End() {
-	if more := b.given - max(b.left, 0) - b.own; b.place != nil && more > 0 {
+	if more := b.given - max(b.left, 0) - b.own; b.place != nil && more > 0 && !b.found {
 		b.reserve -= more
 		b.drawn[b.kind] += more
 	}
@@ -124,7 +125,7 @@ func (b *Budget) SpendOrFail(steps int) error {
 var errSpent = errors.New("the search stopped at its limit of steps for this place")
 
 // Found records that the search found something at the place.
-func (b *Budget) Found() { b.fruitful[b.kind] = patience }
+func (b *Budget) Found() { b.fruitful[b.kind], b.found = patience, true }
 
 // Spent reports whether the place has no steps left.
 func (b *Budget) Spent() bool { return b.place != nil && b.left <= 0 }

@@ -1,12 +1,29 @@
 package match
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
+
+// TestFound has places of one kind that take more than their own steps. Where something is found they draw nothing, so
+// all get as many steps as the first.
+func TestFound(t *testing.T) {
+	b := onnxtest.New(20)
+	g := New(b.Graph, infer.Analyze(b.Model), NewIndex(NewLanguage(nil)))
+	budget := g.Budget("test", Limits{Each: 10, Reserve: 1000, Shares: 2})
+	for i := range 50 {
+		budget.Begin(b.Op("Relu", b.Input("x"+strconv.Itoa(i), onnx.Float, "n")).Producer)
+		if !budget.Spend(400) {
+			t.Fatalf("place %d has no 400 steps", i)
+		}
+		budget.Found()
+		budget.End()
+	}
+}
 
 // TestBudget has places of two kinds that take all the steps they can get. The second kind still has a share of the
 // remaining reserve.
