@@ -110,12 +110,19 @@ func (c *conv) before() {
 			c.past, c.x, c.all = n.Input(0), n.Input(1), append(c.all, v)
 			return
 		}
-		if !n.Is("Pad") && !n.Is("Slice") && !n.Is("Cast") || n.Input(0) == nil {
-			break
+		if !n.Is("Pad") && !n.Is("Slice") && !n.Is("Cast") || n.Input(0) == nil || c.hasOthers(n.Input(0)) {
+			break // a slice of channels leaves the other half to a gate
 		}
 		c.nodes, c.all, v = append(c.nodes, n), append(c.all, v), n.Input(0)
 	}
 	c.nodes, c.all = c.nodes[:steps], c.all[:steps]
+}
+
+// hasOthers reports whether a value has another number of channels than the convolution.
+func (c *conv) hasOthers(v *onnx.Value) bool {
+	n, ok := c.g.Facts.Dim(v, 1)
+	channels, known := c.g.Facts.Dim(c.n.Input(1), 0)
+	return ok && known && n != channels
 }
 
 // result is a value that the convolution may end in.

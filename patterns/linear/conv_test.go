@@ -72,6 +72,10 @@ func TestConvs(t *testing.T) {
 		{"transposed before its activation", "n", func(c *convolution) []*onnx.Value {
 			return []*onnx.Value{c.silu(c.Op("Transpose", c.first(c.conv(c.x, 3, 3)), rows))}
 		}, "silu", 2},
+		{"half of the channels", "n", func(c *convolution) []*onnx.Value {
+			c.x = c.Op("Slice", c.Input("both", onnx.Float, "b", 12, "n"), c.Ints(0), c.Ints(6), c.Ints(1))
+			return []*onnx.Value{c.silu(c.first(c.conv(c.x, 3, 3)))}
+		}, "silu", 1},
 		{"a step", 1, func(c *convolution) []*onnx.Value {
 			y, state := c.stepped(4)
 			return []*onnx.Value{c.silu(y), state}
