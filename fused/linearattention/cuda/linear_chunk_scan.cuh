@@ -15,14 +15,15 @@ __device__ __forceinline__ void KeepOrder(float (&tile)[4]) {
   asm volatile("" : "+f"(tile[0]), "+f"(tile[1]), "+f"(tile[2]), "+f"(tile[3]));
 }
 
-// Range is the power of two that brings the greatest number of a warp's state to about 1: float16 has few exponents.
+// Range is the power of two that brings the greatest finite number of a warp's state to about 1: float16 has few
+// exponents. Other numbers are in columns of their own, and the sum below is NaN, which fmaxf ignores.
 template <int kTiles>
 __device__ __forceinline__ float Range(const float (&state)[kTiles][4]) {
   float most = 0;
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) most = fmaxf(most, fabsf(state[n][i]));
+    for (int i = 0; i < 4; ++i) most = fmaxf(most, fmaf(state[n][i], 0.0f, fabsf(state[n][i])));
   }
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, step));
@@ -36,6 +37,38 @@ __device__ __forceinline__ void Keep(uint32_t (&left)[4], float (&low)[4], float
   KeepOrder(low), KeepOrder(high);
   left[0] = Packed<T>(low[0] * range, low[1] * range), left[1] = Packed<T>(low[2] * range, low[3] * range);
   left[2] = Packed<T>(high[0] * range, high[1] * range), left[3] = Packed<T>(high[2] * range, high[3] * range);
+}
+
+// SkipOdd replaces updates that are not finite by 0, which times the 0 of an earlier token would be NaN, and makes Y of
+// their columns NaN from these tokens on.
+template <class T>
+__device__ __forceinline__ void SkipOdd(uint32_t (&u)[4][4], float (&y)[8][4], int lane) {
+  const int t = lane % 4;
+  int first[2] = {kChunk, kChunk};
+#pragma unroll
+  for (int s = 0; s < 4; ++s) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      Two<T> two;
+      memcpy(&two, &u[s][i], 4);
+      const float2 v = ToFloats(two);
+      const int token = 16 * s + i / 2 * 8 + 2 * t;
+      if (!isfinite(v.y)) u[s][i] &= 0x0000ffffu, first[i % 2] = min(first[i % 2], token + 1);
+      if (!isfinite(v.x)) u[s][i] &= 0xffff0000u, first[i % 2] = min(first[i % 2], token);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    first[i] = min(first[i], __shfl_xor_sync(0xffffffffu, first[i], 1));
+    first[i] = min(first[i], __shfl_xor_sync(0xffffffffu, first[i], 2));
+  }
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (8 * n + 2 * t + i % 2 >= first[i / 2]) y[n][i] = NAN;
+    }
+  }
 }
 
 // Scan has the products of four warps for 64 columns of values. On capability 9.0 they run beside the warps: See begins
@@ -263,6 +296,7 @@ __global__ void __launch_bounds__(2 * kThreads, 1) ScanChunks(const Chunks c) {
     if (kDelta) scan.Had(had);
     KeepOrder();
     uint32_t u[4][4], scaled[4][4];
+    Two<T> odd = FromFloats<T>(0, 0);  // NaN if an update is not finite
 #pragma unroll
     for (int s = 0; s < 4; ++s) {  // 16 tokens
       LoadTransposed(u[s], u_at + InTile(16 * s + lane % 8 + lane / 16 * 8, 2 * warp + lane / 8 % 2));
@@ -276,6 +310,8 @@ __global__ void __launch_bounds__(2 * kThreads, 1) ScanChunks(const Chunks c) {
           numbers.x -= tile[i % 2 * 2] * back, numbers.y -= tile[i % 2 * 2 + 1] * back;
           u[s][i] = Packed<T>(numbers.x, numbers.y);
         }
+        memcpy(&two, &u[s][i], 4);
+        odd = __hfma2(two, FromFloats<T>(0, 0), odd);
         const float2 units = *reinterpret_cast<const float2*>(k_units + 16 * s + i / 2 * 8 + 2 * t);
         scaled[s][i] = Packed<T>(numbers.x * units.x, numbers.y * units.y);
       }
@@ -286,6 +322,9 @@ __global__ void __launch_bounds__(2 * kThreads, 1) ScanChunks(const Chunks c) {
     for (int n = 0; n < 8; ++n) {
       const float2 units = *reinterpret_cast<const float2*>(q_units + 8 * n + 2 * t);
       y[n][0] *= units.x * back, y[n][1] *= units.y * back, y[n][2] *= units.x * back, y[n][3] *= units.y * back;
+    }
+    if (const float2 sum = ToFloats(odd); __any_sync(0xffffffffu, !(sum.x == 0 && sum.y == 0))) {
+      SkipOdd<T>(u, y, lane);
     }
     scan.Add(state, y, u, scaled, p_at, k_at, lane);
     scan.Added(y);

@@ -116,6 +116,24 @@ __device__ __forceinline__ void StoreTile(const float (&sum)[8][4], char* stage,
   }
 }
 
+// MultiplyAgain stores the product of 16 rows of a lower triangle with 64 columns, without zeros above its diagonal: a
+// number of a later token that is not finite makes these NaN. Few chunks need it. It is not inline, so that the other
+// chunks keep their registers.
+template <class T>
+__device__ __noinline__ void MultiplyAgain(const T* left, const char* right, T* to, int step, int columns) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (int column = lane; column < columns && column < 64; column += 32) {
+    for (int row = 0; row < 16; ++row) {
+      float sum = 0;
+      for (int j = 0; j <= 16 * warp + row; ++j) {
+        const T number = reinterpret_cast<const T*>(right + InTile(j, column / 8))[column % 8];
+        sum = fmaf(ToFloat(left[row * kChunk + j]), ToFloat(number), sum);
+      }
+      to[row * step + column] = FromFloat<T>(sum);
+    }
+  }
+}
+
 // kResident is how many blocks of PrepareChunks are to fit in a multiprocessor: as many as have shared memory there.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int kResident = 3;
@@ -126,7 +144,7 @@ constexpr int kResident = 4;
 // PrepareChunks computes a chunk of c.each heads in each block (of one head with beta); each warp has 16 rows of all
 // matrices.
 //
-// Registers: 152. Shared memory: K, Q and later A in its place; with beta, V and a product; factors.
+// Registers: 158. Shared memory: K, Q and later A in its place; with beta, V and a product; factors.
 template <class T, int kKeys, bool kDelta>
 __global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunks c) {
   extern __shared__ __align__(1024) char shared[];
@@ -273,8 +291,41 @@ __global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunk
             make_float2(kk[n][2 * half], kk[n][2 * half + 1]);
       }
     }
+    // Rows of A that are not finite become 0, since the products of Invert would bring them to earlier rows of T. They
+    // and all later rows are NaN: so are the updates of these tokens.
+    float odd = 0;
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) odd = fmaf(kk[n][i], 0.0f, odd);
+    }
+    int4* const found = reinterpret_cast<int4*>(q_units);  // for each warp, the first such row
+    int finite = kChunk;
+    if (__syncthreads_or(!(odd == 0))) {
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        if (n / 2 > warp) break;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (isfinite(kk[n][i])) continue;
+          a[rows[i / 2] * kStep + 8 * n + 2 * t + i % 2] = 0;
+          finite = min(finite, rows[i / 2]);
+        }
+      }
+      finite = __reduce_min_sync(0xffffffffu, finite);
+    }
+    if (lane == 0) reinterpret_cast<int*>(found)[warp] = finite;
     __syncwarp();
     Invert(a, between, warp, lane);
+    finite = min(min(found->x, found->y), min(found->z, found->w));
+    if (finite < kChunk) {
+      for (int i = threadIdx.x; i < kChunk * kChunk; i += kThreads) {
+        if (i / kChunk >= finite) a[i / kChunk * kStep + i % kChunk] = NAN;
+      }
+      // Their factors may be NaN, and earlier rows of T have zeros for them.
+      if (threadIdx.x < kChunk && own >= finite) betas[own] = 0, w_units[own] = 0;
+      __syncthreads();
+    }
     // T with the factors of its columns, as left operands.
     uint32_t for_w[4][4], for_u[4][4];
 #pragma unroll
@@ -288,11 +339,25 @@ __global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunk
         for_w[s][i] = Packed<T>(two.x * w_units[column], two.y * w_units[column + 1]);
       }
     }
+    // keep stores a left operand in the rows of A that are behind the tile of results, or in the tile.
+    const auto keep = [&](const uint32_t (&left)[4][4], int tile) {
+#pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        if (s > warp) break;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          memcpy(stage + tile * 2048 + ((g + i % 2 * 8) * kChunk + 16 * s + 2 * t + i / 2 * 8) * 2, &left[s][i], 4);
+        }
+      }
+      __syncwarp();
+    };
     WaitForGroups<0>();
     __syncthreads();
+    keep(for_w, 1);  // not in registers until the end
+    bool again = false;
     // multiply stores 64 columns of the product with a span of a tile.
     const auto multiply = [&](const uint32_t (&left)[4][4], uint32_t right_at, T* to, int step, int columns) {
-      float sum[8][4] = {};
+      float sum[8][4] = {}, odd = 0;
 #pragma unroll
       for (int s = 0; s < 4; ++s) {
         if (s > warp) break;
@@ -304,6 +369,12 @@ __global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunk
           Multiply<T>(sum[2 * n + 1], left[s], right[2], right[3]);
         }
       }
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) odd = fmaf(sum[n][i], 0.0f, odd);
+      }
+      again |= __any_sync(0xffffffffu, !(odd == 0));
       StoreTile(sum, stage, to + (chunk * kChunk + 16 * warp) * step, step, columns, lane);
     };
 #pragma unroll 1
@@ -313,6 +384,20 @@ __global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunk
 #pragma unroll 1
     for (int i = 0; i < value_tiles; ++i) {
       multiply(for_u, v_at + i * kSpan, static_cast<T*>(c.u) + i * kBlock, c.value, c.value - i * kBlock);
+    }
+    if (again) {
+      __syncwarp();
+      keep(for_u, 0);
+      const T *const left_u = reinterpret_cast<const T*>(stage), *const left_w = left_u + 16 * kChunk;
+      const int64_t row = chunk * kChunk + 16 * warp;
+      T *const w = static_cast<T*>(c.w) + row * c.key, *const u = static_cast<T*>(c.u) + row * c.value;
+      const char* const values = q_tile + kRoom;
+      for (int i = 0; i * 64 < c.key; ++i) {
+        MultiplyAgain(left_w, shared + i * kSpan, w + i * 64, c.key, c.key - i * 64);
+      }
+      for (int i = 0; i < value_tiles; ++i) {
+        MultiplyAgain(left_u, values + i * kSpan, u + i * kBlock, c.value, c.value - i * kBlock);
+      }
     }
   }
 }

@@ -16,7 +16,9 @@
 // blocks, and in a warp that also computes, the addresses of the copies took as long as the products. The products of
 // ScanChunks are wgmma on capability 9.0, the others mma.sync.
 //
-// A token that is not finite makes earlier tokens of its chunk NaN as well: they are multiplied with 0.
+// The products multiply a token with the zeros of earlier ones, which must not see it. So a chunk whose updates are not
+// finite is computed with zeros instead of these, and its results from such a token on, which are not finite either,
+// become NaN. Each of the three places that need it looks at results that it has in registers.
 //
 // Operations of a chunk of a head with keys and values of 128: 5.1 M multiplications and as many additions with beta,
 // 3.0 M without; PrepareChunks leaves blocks of 16 tokens above the diagonal out. Bytes: q, k, v and y once, and the

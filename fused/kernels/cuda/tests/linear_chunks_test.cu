@@ -188,6 +188,66 @@ void TestParts(Tally* tally, const Case& c, size_t part) {
   }
 }
 
+// TestOdd makes a number of one token infinite or NaN, and compares with the same call without it. By the definition
+// the results of earlier tokens, of other heads and sequences, and those that do not depend on the number are the same;
+// the others are not finite. From the chunk of the token on, the same results may differ by roundings: sums are in
+// another order, and the state of other columns has another range.
+void TestOdd(Tally* tally, const Case& c, char tensor, size_t token, float odd) {
+  Call clean(c), call(c);
+  const size_t batch = c.batch - 1, heads = c.heads.v, head = heads - 1, row = batch * c.tokens + token;
+  Numbers* numbers = tensor == 'q'   ? &call.q
+                     : tensor == 'k' ? &call.k
+                     : tensor == 'v' ? &call.v
+                     : tensor == 'd' ? &call.decay
+                                     : &call.beta;
+  const size_t key_head = head * c.heads.k / heads, query = head * c.heads.q / heads, value = c.value / 2;
+  if (tensor == 'q') call.q.Set((row * c.heads.q + query) * c.key + c.key / 3, odd);
+  if (tensor == 'k') call.k.Set((row * c.heads.k + key_head) * c.key + c.key / 3, odd);
+  if (tensor == 'v') call.v.Set((row * heads + head) * c.value + value, odd);
+  if (tensor == 'd') call.decay.Set(row * heads + head, odd);
+  if (tensor == 'b') call.beta.Set(row * c.beta_heads + (c.beta_heads == 1 ? 0 : head), odd);
+  numbers->ToDevice();
+  ++tally->cases;
+  char text[80];
+  snprintf(text, sizeof(text), " %c of token %zu is %g", tensor, token, odd);
+  const std::string name = NameOf(c) + text;
+  for (Call* one : {&clean, &call}) {
+    if (const cudaError_t error = Run(one->args)) return Fail(tally, name, cudaGetErrorString(error));
+    one->y.ToHost(), one->present.ToHost();
+  }
+  double most = 0;
+  for (size_t i = 0; i < clean.y.count(); ++i) most = std::max(most, fabs(double{clean.y.Get(i)}));
+  // Takes reports whether a head reads the number.
+  const auto takes = [&](size_t h) {
+    if (tensor == 'q') return h * c.heads.q / heads == query;
+    if (tensor == 'k') return h * c.heads.k / heads == key_head;
+    return h == head || (tensor == 'b' && c.beta_heads == 1);
+  };
+  size_t wrong = 0, least = c.tokens;
+  for (size_t i = 0; i < call.y.count(); ++i) {
+    const size_t t = i / c.value / heads % c.tokens, b = i / c.value / heads / c.tokens;
+    const bool reads = b == batch && takes(i / c.value % heads) && (tensor != 'v' || i % c.value == value);
+    const float got = call.y.Get(i), want = clean.y.Get(i);
+    const bool is_odd = reads && (tensor == 'q' ? t == token : t >= token);
+    const bool exact = b != batch || !takes(i / c.value % heads) || t < token / 64 * 64;
+    const bool right = is_odd  ? !isfinite(got)
+                       : exact ? got == want
+                               : fabs(double{got} - want) <= 4 * Unit(c.type) * most;
+    if (!right) ++wrong, least = std::min(least, t);
+  }
+  for (size_t i = 0; i < call.present.count(); ++i) {
+    const size_t h = i / c.value / c.key % heads, r = i / c.value % c.key, b = i / c.value / c.key / heads;
+    const bool reads = b == batch && takes(h) && tensor != 'q' && (tensor != 'v' || i % c.value == value);
+    // Without the delta rule, a number of a key reaches its row of the state, and by its length all if it is NaN.
+    const bool is_odd = reads && (tensor != 'k' || c.beta_heads != 0 || (c.l2_norm && isnan(odd)) || r == c.key / 3);
+    const bool right = is_odd ? !isfinite(call.present.Get(i)) : isfinite(call.present.Get(i));
+    if (!right) ++wrong, least = c.tokens;
+  }
+  if (wrong == 0) return;
+  snprintf(text, sizeof(text), "%zu results are wrong, the first of token %zu (%zu: present)", wrong, least, c.tokens);
+  Fail(tally, name, text);
+}
+
 }  // namespace
 
 int main() {
@@ -209,6 +269,24 @@ int main() {
         for (const bool delta : {false, true}) {
           const size_t beta = delta ? 4 : 0;
           Test(&tally, {2, 150, key, value, {2, 1, 4}, type, kUsual, beta, key != 72, true, value == 64, true});
+        }
+      }
+    }
+    for (const char tensor : {'q', 'k', 'v', 'd', 'b'}) {
+      for (const size_t token : {0, 1, 15, 37, 52, 64, 90, 149}) {
+        for (const float odd : {NAN, INFINITY}) {
+          for (const size_t beta : {0, 1, 4}) {
+            if (tensor == 'b' && beta == 0) continue;
+            const bool l2_norm = token % 2 == 0;
+            TestOdd(&tally, {2, 150, 128, 128, {2, 1, 4}, type, kUsual, beta, l2_norm, true, false, true}, tensor,
+                    token, odd);
+            if (isnan(odd)) {
+              for (const size_t key : {40, 200, 264}) {  // narrow chunks, and token by token
+                TestOdd(&tally, {2, 150, key, 72, {2, 1, 4}, type, kUsual, beta, l2_norm, true, false, true}, tensor,
+                        token, odd);
+              }
+            }
+          }
         }
       }
     }
