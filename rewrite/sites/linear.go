@@ -207,6 +207,10 @@ func (x *linear) repairs() string {
 	if len(x.fails) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the nodes fail for %s tokens (%v), and not for %s; the op supports every number",
-		enumerate(x.fails), short(x.why), enumerate(x.works))
+	and := ""
+	if len(x.works) > 0 {
+		and = ", and not for " + enumerate(x.works)
+	}
+	return fmt.Sprintf("the nodes fail for %s tokens (%v)%s; the op supports every number", enumerate(x.fails),
+		short(x.why), and)
 }
