@@ -22,6 +22,7 @@ LINEAR = {  # heads of q and k, heads of v, widths of keys and values, delta rul
     "qwen3-next": (16, 32, 128, 128, True, False),
     "kimi-linear": (32, 32, 128, 128, True, True),
     "mamba2-2.7b": (1, 80, 128, 64, False, False),
+    "mamba-2.8b": (1, 5120, 16, 1, False, True),
 }
 CONV = {"qwen3-next": (8192, 4), "mamba2-2.7b": (5376, 4)}  # channels, width
 MAY_DIFFER = 1e-5

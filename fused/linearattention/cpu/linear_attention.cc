@@ -92,6 +92,32 @@ void Scan(const Go& go, size_t begin, size_t end) {
   }
 }
 
+// ScanChannels takes states of one column, from number begin to end - 1, through all tokens.
+void ScanChannels(const Go& go, size_t begin, size_t end) {
+  const LinearAttentionTensors& t = go.t;
+  const ChannelScanFn run = go.kernels.channel_scan(go.type);
+  while (begin < end) {
+    const size_t b = begin / t.heads, first = begin % t.heads, count = std::min(end - begin, t.heads - first);
+    const size_t row = b * t.tokens, state = b * t.heads * t.key;
+    ChannelScanArgs args{};
+    args.q = (go.q == nullptr ? static_cast<const float*>(t.q) : go.q) + row * t.key;
+    args.k = (go.k == nullptr ? static_cast<const float*>(t.k) : go.k) + row * t.key;
+    args.v = At(t.v, row * t.heads, go.type);
+    args.decay = t.decay == nullptr ? nullptr : t.decay + row * t.heads * t.channels;
+    args.by_key = t.decay != nullptr && t.channels > 1;
+    args.y = const_cast<char*>(At(t.y, row * t.heads, go.type));
+    args.past = t.past == nullptr ? nullptr : t.past + state;
+    args.present = t.present == nullptr ? nullptr : t.present + state;
+    args.room = go.states == nullptr ? nullptr : go.states + state;
+    args.tokens = t.tokens;
+    args.depth = t.key;
+    args.channels = t.heads;
+    args.scale = go.attributes.scale;
+    run(args, first, first + count);
+    begin += count;
+  }
+}
+
 // LinearAttentionKernel is the state of one node.
 struct LinearAttentionKernel : ScratchNode<LinearAttentionAttributes> {
   OrtStatus* Compute(const Api& api, OrtKernelContext* context) const {
@@ -111,20 +137,22 @@ struct LinearAttentionKernel : ScratchNode<LinearAttentionAttributes> {
     }
     Go go{attributes, Input(kLinearAttentionQ), t, *TheKernels()};
     const bool widened = go.type != kFloat32 || attributes.l2_norm;
+    const bool channels = t.value == 1 && t.q_heads == 1 && t.k_heads == 1 && t.y_heads == t.heads && t.beta == nullptr;
     const auto plan = [&](HostRoom* room) {
       if (widened) {
         go.q = room->Take<float>(rows * t.q_heads * t.key);
         go.k = room->Take<float>(rows * t.k_heads * t.key);
       }
-      if (t.decay != nullptr) go.factors = room->Take<float>(rows * t.heads * t.channels);
+      if (t.decay != nullptr && !channels) go.factors = room->Take<float>(rows * t.heads * t.channels);
       if (t.tokens > 1 || t.past == nullptr || t.present == nullptr) go.states = room->Take<float>(state);
     };
     HostScratch scratch;
     if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
-    if (widened || t.decay != nullptr) {
+    if (widened || (t.decay != nullptr && !channels)) {
       const size_t width = (t.q_heads + t.k_heads) * t.key + t.heads * t.channels;
       if (OrtStatus* s = RunInTasks(api, context, Prepare, go, rows, width)) return s;
     }
+    if (channels) return RunInTasks(api, context, ScanChannels, go, t.batch * t.heads, t.tokens * 4 * (t.key + 1));
     go.columns = std::min(t.tokens == 1 ? t.value : go.kernels.linear_columns, t.value);
     go.blocks = go.columns == 0 ? 0 : (t.value + go.columns - 1) / go.columns;
     return RunInTasks(api, context, Scan, go, t.batch * t.heads * go.blocks, t.tokens * (t.key + 1) * go.columns);

@@ -88,7 +88,72 @@ void Compare(const mojo::KernelTable& kernels, const Sizes& s, double least, dou
   }
 }
 
+// CompareChannels compares states of one column that share queries and keys with the formula, and with the same
+// channels in two tasks.
+void CompareChannels(const mojo::KernelTable& kernels, size_t tokens, size_t depth, size_t channels, size_t rates,
+                     bool past, std::mt19937* rng) {
+  Buffer q(mojo::kFloat32, Random(rng, tokens * depth, 1)), k(mojo::kFloat32, Random(rng, tokens * depth, 1));
+  Buffer v(mojo::kFloat32, Random(rng, tokens * channels, 1));
+  Buffer first(mojo::kFloat32, Random(rng, channels * depth, 1));
+  Buffer decay(mojo::kFloat32, tokens * channels * rates), room(mojo::kFloat32, channels * depth);
+  for (size_t i = 0; i < decay.size(); ++i) decay.Set(i, std::uniform_real_distribution<double>(-2, 0)(*rng));
+  if (rates > 0) decay.Set(decay.size() / 2, -1000);
+  Buffer y(mojo::kFloat32, v.size()), present(mojo::kFloat32, channels * depth);
+  Buffer parts(mojo::kFloat32, v.size()), state(mojo::kFloat32, channels * depth);
+  mojo::ChannelScanArgs args{};
+  args.q = Floats(q), args.k = Floats(k), args.v = v.data(), args.y = y.data();
+  args.decay = rates > 0 ? Floats(decay) : nullptr, args.by_key = rates > 1;
+  args.past = past ? Floats(first) : nullptr, args.present = Floats(present), args.room = Floats(room);
+  args.tokens = tokens, args.depth = depth, args.channels = channels, args.scale = 0.5f;
+  const mojo::ChannelScanFn run = kernels.channel_scan(mojo::kFloat32);
+  run(args, 0, channels);
+  const double off = 16 * Epsilon(mojo::kFloat32) * sqrt(static_cast<double>(tokens + depth));
+  for (size_t c = 0; c < channels; ++c) {
+    for (size_t i = 0; i < depth; ++i) state.Set(c * depth + i, past ? first.Get(c * depth + i) : 0);
+    for (size_t t = 0; t < tokens; ++t) {
+      double want = 0;
+      for (size_t i = 0; i < depth; ++i) {
+        const size_t at = (t * channels + c) * rates + (rates > 1 ? i : 0);
+        const double s = state.Get(c * depth + i) * (rates > 0 ? exp(decay.Get(at)) : 1) +
+                         k.Get(t * depth + i) * v.Get(t * channels + c);
+        state.Set(c * depth + i, s);
+        want += 0.5 * q.Get(t * depth + i) * s;
+      }
+      const double got = y.Get(t * channels + c);
+      Check(Near(got, want, off * (4 + fabs(want))), "%s: channel %zu of %zu, token %zu: y is %.9g, want %.9g",
+            kernels.name, c, channels, t, got, want);
+    }
+    for (size_t i = 0; i < depth; ++i) {
+      const double got = present.Get(c * depth + i), want = state.Get(c * depth + i);
+      Check(Near(got, want, off * (1 + fabs(want))), "%s: channel %zu of %zu: present[%zu] is %.9g, want %.9g",
+            kernels.name, c, channels, i, got, want);
+    }
+  }
+  args.y = parts.data();
+  run(args, 0, channels / 3);
+  run(args, channels / 3, channels);
+  for (size_t i = 0; i < y.size(); ++i) {
+    Check(y.Get(i) == parts.Get(i), "%s: channels in tasks: y[%zu] is %.9g, want %.9g", kernels.name, i, parts.Get(i),
+          y.Get(i));
+  }
+}
+
 }  // namespace
+
+MOJO_TEST(TestChannelScan) {
+  std::mt19937 rng(1);
+  for (const size_t tokens : {1, 2, 70}) {
+    for (const size_t depth : {1, 16, 20, 64}) {
+      for (const size_t channels : {1, 37, 200}) {
+        for (const bool past : {false, true}) {
+          for (const size_t rates : {size_t{0}, size_t{1}, depth}) {
+            CompareChannels(kernels, tokens, depth, channels, rates, past, &rng);
+          }
+        }
+      }
+    }
+  }
+}
 
 MOJO_TEST(TestLinearScan) {
   std::mt19937 rng(1);

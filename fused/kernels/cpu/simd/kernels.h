@@ -347,6 +347,27 @@ struct LinearScanArgs {
 // use.
 typedef void (*LinearScanFn)(const LinearScanArgs& args, size_t begin, size_t end);
 
+// ChannelScanArgs are the states of one sequence of LinearAttention that have one column, as in Mamba-1, and share
+// queries and keys. Steps are in elements, from token to token.
+struct ChannelScanArgs {
+  const float* q;  // [depth] for each token
+  const float* k;
+  const void* v;       // [channels] for each token
+  const float* decay;  // logarithms, [channels, depth if by_key, else 1] for each token; may be null
+  bool by_key;
+  void* y;            // [channels] for each token
+  const float* past;  // [channels, depth]; null: zeros
+  float* present;     // as past, may be its memory; null: not read
+  float* room;        // as past; may be null for one token that has past and present
+  size_t tokens;
+  size_t depth;
+  size_t channels;
+  float scale;
+};
+
+// ChannelScanFn takes the channels from begin to end - 1 through all tokens.
+typedef void (*ChannelScanFn)(const ChannelScanArgs& args, size_t begin, size_t end);
+
 // ConvArgs is one CausalConv call: rows of tokens, one for each channel of each sequence, and kept numbers of past and
 // present for each.
 struct ConvArgs {
@@ -399,6 +420,7 @@ struct KernelTable {
   void (*unit)(ElementType type, const void* from, float* to, size_t n, float epsilon);
   void (*powers)(const float* from, float* to, size_t n);  // e^x, 0 if that is not a normal number
   ConvFn (*conv)(ElementType type);
+  ChannelScanFn (*channel_scan)(ElementType type);
 };
 
 extern const KernelTable kPortableKernels;

@@ -210,7 +210,77 @@ void ScanColumns(const LinearScanArgs& args, size_t begin, size_t end) {
   if (begin < end) ScanStrip<T, 1, kBeta>(args, begin, Part{end - begin}, end - begin);
 }
 
-// ScanColumn takes a state of one column, as in Mamba-1, through all tokens. Its vectors lie along the keys.
+// PreciseExponential is e^x to little more than half a unit in the last place: a factor of the state is applied once
+// for each token, so the error of Exponential would add up. It is 0 if e^x is not a normal number; a NaN stays.
+MOJO_INLINE F32 PreciseExponential(F32 x) {
+  const F32 v = AtLeast(AtMost(x, Set(89.69f)), Set(kLeastExponent));
+  const Integer n = FromSum(Fma(v, Set(0x1.715476p0f), Shift()));
+  // The logarithm of 2 in two parts. The product with the first one is exact.
+  const F32 r = Fma(n.value, Set(0x1.bd0106p-13f), Fma(n.value, Set(-0x1.63p-1f), v));
+  F32 q = Set(1.0f / 5040);
+  const float coefficients[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f};
+  for (const float c : coefficients) q = Fma(q, r, Set(c));
+  const F32 power = Fma(r * r, q, r) + 1.0f;
+  return Select(x < Set(kLeastExponent), F32{}, power * 2.0f * FromBits(Bits(n.sum) << 23));
+}
+
+// kScanChannels channels go through all tokens together: with 16 keys their states are 4 KB, in the nearest cache.
+constexpr size_t kScanChannels = 64;
+
+// ScanSome takes the channels from begin to end - 1, at most kScanChannels, through all tokens. Vectors lie along the
+// keys, and a row of Y is a vector of channels. Each token reads its decays once and writes no factors.
+template <class T, bool kByKey>
+MOJO_INLINE void ScanSome(const ChannelScanArgs& args, size_t begin, size_t end) {
+  const size_t depth = args.depth;
+  const float* from = args.past;
+  for (size_t i = begin * depth; from == nullptr && i < end * depth; ++i) args.room[i] = 0;
+  if (from == nullptr) from = args.room;
+  for (size_t t = 0; t < args.tokens; ++t) {
+    const float *const q = args.q + t * depth, *const k = args.k + t * depth;
+    const T* const v = static_cast<const T*>(args.v) + t * args.channels;
+    T* const y = static_cast<T*>(args.y) + t * args.channels;
+    const float* const decay = args.decay + t * args.channels * (kByKey ? depth : 1);
+    float* const to = t + 1 == args.tokens && args.present != nullptr ? args.present : args.room;
+    const auto rows = [&](auto some, size_t first) MOJO_LAMBDA {
+      const F32 values = Load(some, v + first);
+      F32 factors = Set(1), results{};
+      if (!kByKey && args.decay != nullptr) factors = PreciseExponential(Load(some, decay + first));
+      for (size_t j = 0; j < Lanes(some); ++j) {
+        const size_t row = (first + j) * depth;
+        const F32 value = Set(values[j]);
+        F32 sum{};
+        ForEachVector(depth, [&](auto lanes, size_t i) MOJO_LAMBDA {
+          const F32 factor = kByKey ? PreciseExponential(Load(lanes, decay + row + i)) : Set(factors[j]);
+          const F32 state = Fma(Load(lanes, k + i), value, Load(lanes, from + row + i) * factor);
+          sum = Fma(Load(lanes, q + i), state, sum);
+          Store(lanes, to + row + i, state);
+        });
+        results[j] = Sum(sum);
+      }
+      Store(some, y + first, results * args.scale);
+    };
+    ForEachVector(end - begin, [&](auto some, size_t i) MOJO_LAMBDA { rows(some, begin + i); });
+    from = to;
+  }
+}
+
+template <class T>
+void ChannelScan(const ChannelScanArgs& args, size_t begin, size_t end) {
+  for (; begin < end; begin += kScanChannels) {
+    const size_t stop = end - begin < kScanChannels ? end : begin + kScanChannels;
+    if (args.by_key) {
+      ScanSome<T, true>(args, begin, stop);
+    } else {
+      ScanSome<T, false>(args, begin, stop);
+    }
+  }
+}
+
+inline ChannelScanFn PickChannelScan(ElementType type) {
+  return OfType(type, [](auto t) { return ChannelScan<decltype(t)>; });
+}
+
+// ScanColumn takes a state of one column through all tokens. Its vectors lie along the keys.
 template <class T>
 void ScanColumn(const LinearScanArgs& args) {
   const float* from = args.past;
@@ -279,20 +349,6 @@ void UnitOf(const T* from, float* to, size_t n, float epsilon) {
 // Unit divides a vector by the root of the sum of its squares and epsilon.
 static inline void Unit(ElementType type, const void* from, float* to, size_t n, float epsilon) {
   return OfType(type, [=](auto t) { return UnitOf(static_cast<const decltype(t)*>(from), to, n, epsilon); });
-}
-
-// PreciseExponential is e^x to little more than half a unit in the last place: a factor of the state is applied once
-// for each token, so the error of Exponential would add up. It is 0 if e^x is not a normal number; a NaN stays.
-MOJO_INLINE F32 PreciseExponential(F32 x) {
-  const F32 v = AtLeast(AtMost(x, Set(89.69f)), Set(kLeastExponent));
-  const Integer n = FromSum(Fma(v, Set(0x1.715476p0f), Shift()));
-  // The logarithm of 2 in two parts. The product with the first one is exact.
-  const F32 r = Fma(n.value, Set(0x1.bd0106p-13f), Fma(n.value, Set(-0x1.63p-1f), v));
-  F32 q = Set(1.0f / 5040);
-  const float coefficients[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f};
-  for (const float c : coefficients) q = Fma(q, r, Set(c));
-  const F32 power = Fma(r * r, q, r) + 1.0f;
-  return Select(x < Set(kLeastExponent), F32{}, power * 2.0f * FromBits(Bits(n.sum) << 23));
 }
 
 // Powers writes e^x of n numbers.

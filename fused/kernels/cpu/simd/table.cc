@@ -46,6 +46,7 @@ const KernelTable MOJO_TABLE = {MOJO_TEXT(MOJO_ISA),
                                 MOJO_ISA::kScanColumns,
                                 MOJO_ISA::Unit,
                                 MOJO_ISA::Powers,
-                                MOJO_ISA::PickConv};
+                                MOJO_ISA::PickConv,
+                                MOJO_ISA::PickChannelScan};
 
 }  // namespace mojo
