@@ -15,17 +15,21 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-TYPES = {onnx.TensorProto.FLOAT16: np.float16, onnx.TensorProto.BFLOAT16: ml_dtypes.bfloat16}
+TYPES = {
+    onnx.TensorProto.FLOAT16: np.float16,
+    onnx.TensorProto.BFLOAT16: ml_dtypes.bfloat16,
+    onnx.TensorProto.FLOAT: np.float32,
+}
 # One series of numbers, of a length that no dimension divides, is repeated: drawing all of them would take a minute.
 PERIOD = 16777213
-HIDDEN, INNER = 2048, 768
+HIDDEN, INNER = 2048, (768, 512)  # of Qwen3-30B-A3B and Qwen3-Next
 # An expert's matrix by its last dimensions: its shape as [outputs, inputs], and the function that converts it.
-EXPERTS = {
-    (2 * INNER, HIDDEN): ((2 * INNER, HIDDEN), lambda w: w),
-    (HIDDEN, 2 * INNER): ((2 * INNER, HIDDEN), lambda w: w.T),
-    (HIDDEN, INNER): ((HIDDEN, INNER), lambda w: w),
-    (INNER, HIDDEN): ((HIDDEN, INNER), lambda w: w.T),
-}
+EXPERTS = {}
+for n in INNER:  # of an expert
+    EXPERTS[2 * n, HIDDEN] = (2 * n, HIDDEN), lambda w: w
+    EXPERTS[HIDDEN, 2 * n] = (2 * n, HIDDEN), lambda w: w.T
+    EXPERTS[HIDDEN, n] = (HIDDEN, n), lambda w: w
+    EXPERTS[n, HIDDEN] = (HIDDEN, n), lambda w: w.T
 
 
 class Numbers:
@@ -61,8 +65,8 @@ def pieces(numbers, tensor, interleaved):
     shape, layout = EXPERTS[dims[1:]]
     for _ in range(dims[0]):
         w = numbers.take(math.prod(shape), shape[1]).reshape(shape)
-        if interleaved and shape[0] == 2 * INNER:
-            w = w.reshape(2, INNER, HIDDEN).swapaxes(0, 1).reshape(shape)
+        if interleaved and shape[1] == HIDDEN:  # gate and up
+            w = w.reshape(2, shape[0] // 2, HIDDEN).swapaxes(0, 1).reshape(shape)
         yield np.ascontiguousarray(layout(w))
 
 
