@@ -26,7 +26,6 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
-
 import weights
 
 ASLEEP = 0.2  # seconds until threads without work no longer spin
