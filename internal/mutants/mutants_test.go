@@ -174,7 +174,7 @@ func TestFaultsArePlanted(t *testing.T) {
 // TestHarmlessAreThere finds the mutant of each line of harmless.txt.
 func TestHarmlessAreThere(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
-	groups, err := findGroups(false)
+	groups, err := findGroups(true)
 	if err != nil {
 		t.Fatal(err)
 	}
