@@ -33,7 +33,8 @@ func nested(branches bool) *onnx.Model {
 			return g
 		}
 		one := f.Op("Cast", 1, onnx.IntAttr("to", int64(onnx.Bool)))
-		return f.Op("If", one, onnx.GraphAttr("then_branch", branch("Tanh")), onnx.GraphAttr("else_branch", branch("Exp")))
+		return f.Op("If", one, onnx.GraphAttr("then_branch", branch("Tanh")),
+			onnx.GraphAttr("else_branch", branch("Exp")))
 	})
 	define("Outer", func(f *onnxtest.Builder, x *onnx.Value) *onnx.Value { return f.Op("local:Inner", x) })
 	b.Output(b.Op("local:Outer", b.Op("local:Outer", b.Input("x", onnx.Float, "n", 2))))

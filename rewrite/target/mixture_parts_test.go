@@ -118,7 +118,9 @@ func TestRoutersOfExperts(t *testing.T) {
 		"weights of an input": {func(b *onnxtest.Builder, c *choice) {
 			c.weights = b.Input("w", onnx.Float, 3, 2)
 		}, false, false},
-		"weights of other nodes": {func(b *onnxtest.Builder, c *choice) { c.weights = b.Op("Neg", c.weights) }, false, false},
+		"weights of other nodes": {func(b *onnxtest.Builder, c *choice) {
+			c.weights = b.Op("Neg", c.weights)
+		}, false, false},
 		"ids of an input": {func(b *onnxtest.Builder, c *choice) {
 			c.ids = b.Input("ids", onnx.Int64, 3, 2)
 		}, false, false},
@@ -159,7 +161,8 @@ func TestChosenExperts(t *testing.T) {
 	for _, c := range []struct {
 		weights, ids []int64
 		want         int64
-	}{{[]int64{3, 2}, []int64{3, 2}, 2}, {nil, []int64{2}, 2}, {[]int64{3, 1}, nil, 1}, {[]int64{3, 4}, []int64{3, -1}, 4},
+	}{{[]int64{3, 2}, []int64{3, 2}, 2}, {nil, []int64{2}, 2}, {[]int64{3, 1}, nil, 1},
+		{[]int64{3, 4}, []int64{3, -1}, 4},
 		{nil, nil, -1}, {[]int64{3, -1}, []int64{3, 0}, -1}} {
 		dims := make([][]int64, max(fused.QMoEIDs, fused.QMoEWeights)+1)
 		dims[fused.QMoEWeights], dims[fused.QMoEIDs] = c.weights, c.ids
