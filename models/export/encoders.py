@@ -189,7 +189,7 @@ def shorten(model):
 
 
 def number_values(model):
-    """Names the values inside a graph v0, v1, ...; not of a graph that holds others, which read values by their names."""
+    """Names the values inside a graph v0, v1, ..., unless it holds graphs, which read values by their names."""
     names = {}
     outputs = {value.name for value in model.graph.output}
     if any(a.type == onnx.AttributeProto.GRAPH for node in model.graph.node for a in node.attribute):
