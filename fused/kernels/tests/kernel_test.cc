@@ -62,6 +62,7 @@ std::vector<double> Numbers(ElementType type) {
 Test::Test(void (*run)(const mojo::KernelTable& kernels)) { Tests().push_back(run); }
 
 double Round(ElementType type, double v) {
+  if (type == mojo::kFloat32) return static_cast<float>(v);  // as the processor does: a third of the tests' time
   if (v == 0 || !isfinite(v)) return v;
   const Format format = FormatOf(type);
   int exponent;

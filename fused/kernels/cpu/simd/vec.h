@@ -177,8 +177,8 @@ MOJO_INLINE U16 Shorts(U32 v) {
 #endif
 }
 
-// MOJO_CALLED is MOJO_INLINE where float16 is an instruction. Elsewhere a copy of these functions in each loop would be a
-// third of the code.
+// MOJO_CALLED is MOJO_INLINE where float16 is an instruction. Elsewhere a copy of these functions in each loop would be
+// a third of the code.
 #if defined(__AVX2__) || defined(__aarch64__)
 #define MOJO_CALLED MOJO_INLINE
 #else
