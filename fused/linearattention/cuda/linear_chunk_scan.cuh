@@ -187,21 +187,29 @@ struct Scan {
 __device__ __forceinline__ void SeeCopies() {}
 #endif
 
-// StageBytes are the bytes of a chunk in shared memory: Q, K, U or V, P, and W with beta; factors are kUnitBytes
+// StageBytes are the bytes of a chunk in shared memory: Q, K, U or V, P, and W with beta; factors are UnitBytes
 // beside.
 __host__ __device__ constexpr int StageBytes(int keys, bool delta) {
   return kChunk * 2 * ((delta ? 3 : 2) * keys + kBlock + kChunk);
 }
-constexpr int kUnitBytes = 2 * kChunk * 4;
+__host__ __device__ constexpr int UnitBytes(int keys, bool channels) {
+  return (2 * kChunk + (channels ? keys : 0)) * 4;
+}
 
 // Fetch starts the copy of a chunk to a stage.
-template <class T, int kKeys, bool kDelta>
+template <class T, int kKeys, bool kDelta, bool kChannels>
 __device__ __forceinline__ void Fetch(const Chunks& c, const Position& place, int block, uint32_t to, uint32_t units) {
   constexpr int kTileBytes = kChunk * kKeys * 2;
   const T* qs = static_cast<const T*>(c.q) + (place.row * c.q_heads + place.query) * c.key;
   const T* ks = static_cast<const T*>(c.k) + (place.row * c.k_heads + place.key_head) * c.key;
-  FetchRows<kKeys>(to, qs, int64_t{c.q_heads} * c.key, place.tokens, c.key);
-  FetchRows<kKeys>(to + kTileBytes, ks, int64_t{c.k_heads} * c.key, place.tokens, c.key);
+  if constexpr (kChannels) {
+    const int64_t scaled = place.chunk * kChunk * c.key;
+    FetchRows<kKeys>(to, static_cast<const T*>(c.q_scaled) + scaled, c.key, kChunk, c.key);
+    FetchRows<kKeys>(to + kTileBytes, static_cast<const T*>(c.k_scaled) + scaled, c.key, kChunk, c.key);
+  } else {
+    FetchRows<kKeys>(to, qs, int64_t{c.q_heads} * c.key, place.tokens, c.key);
+    FetchRows<kKeys>(to + kTileBytes, ks, int64_t{c.k_heads} * c.key, place.tokens, c.key);
+  }
   to += 2 * kTileBytes;
   if constexpr (kDelta) {
     const T* us = static_cast<const T*>(c.u) + place.chunk * kChunk * c.value + block;
@@ -216,6 +224,9 @@ __device__ __forceinline__ void Fetch(const Chunks& c, const Position& place, in
   const int lane = threadIdx.x % kThreads;
   if (lane < 32) {
     Copy(units + lane * 16, (lane < 16 ? c.q_unit : c.k_unit) + place.chunk * kChunk + lane % 16 * 4, true);
+  } else if (kChannels && lane < 32 + kKeys / 4) {
+    const int channel = (lane - 32) * 4;
+    Copy(units + lane * 16, c.last + place.chunk * c.key + (channel < c.key ? channel : 0), channel < c.key);
   }
   EndGroup();
 }
@@ -224,10 +235,11 @@ __device__ __forceinline__ void Fetch(const Chunks& c, const Position& place, in
 // has 16 columns, and all rows of them.
 //
 // Registers: 255. Shared memory: two or three stages.
-template <class T, int kKeys, bool kDelta>
+template <class T, int kKeys, bool kDelta, bool kChannels>
 __global__ void __launch_bounds__(2 * kThreads, 1) ScanChunks(const Chunks c) {
   extern __shared__ __align__(1024) char shared[];
-  constexpr int kTileBytes = kChunk * kKeys * 2, kStage = StageBytes(kKeys, kDelta);
+  constexpr int kTileBytes = kChunk * kKeys * 2, kStage = StageBytes(kKeys, kDelta),
+                kUnitBytes = UnitBytes(kKeys, kChannels);
   constexpr bool kScaled = std::is_same<T, Half>::value;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int tiles = static_cast<int>(DivideUp(c.value, kBlock));
@@ -241,8 +253,8 @@ __global__ void __launch_bounds__(2 * kThreads, 1) ScanChunks(const Chunks c) {
   if (__shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x), 0) >= kThreads) {
     const auto fetch = [&](int index) {
       const int stage = index % c.stages;
-      Fetch<T, kKeys, kDelta>(c, start.After(c, index), block, base + stage * kStage,
-                              base + c.stages * kStage + stage * kUnitBytes);
+      Fetch<T, kKeys, kDelta, kChannels>(c, start.After(c, index), block, base + stage * kStage,
+                                         base + c.stages * kStage + stage * kUnitBytes);
     };
     const int ahead = c.stages - 1;
     for (int index = 0; index < min(ahead, c.count); ++index) fetch(index);
@@ -271,12 +283,12 @@ __global__ void __launch_bounds__(2 * kThreads, 1) ScanChunks(const Chunks c) {
     }
   }
   const float* lasts = c.last + start.chunk;
-  float next = lasts[0];
+  float next = kChannels ? 0 : lasts[0];
   T* to = static_cast<T*>(c.y) + ((start.row + g) * c.heads + start.head) * c.value + column + 2 * t;
   int stage = 0;
   for (int index = 0; index < c.count; ++index) {
     const float last = next;
-    if (index + 1 < c.count) next = lasts[index + 1];
+    if (!kChannels && index + 1 < c.count) next = lasts[index + 1];
     __syncthreads();
     const uint32_t q_at = base + stage * kStage, k_at = q_at + kTileBytes, u_at = k_at + kTileBytes;
     const uint32_t p_at = u_at + kSpan, w_at = p_at + kSpan;
@@ -291,7 +303,7 @@ __global__ void __launch_bounds__(2 * kThreads, 1) ScanChunks(const Chunks c) {
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) state[n][i] *= last;
+      for (int i = 0; i < 4; ++i) state[n][i] *= kChannels ? k_units[kChunk + 8 * n + 2 * t + i % 2] : last;
     }
     if (kDelta) scan.Had(had);
     KeepOrder();

@@ -134,6 +134,158 @@ __device__ __noinline__ void MultiplyAgain(const T* left, const char* right, T* 
   }
 }
 
+// Exponential is e^x of a sum of decays: of NaN NaN, and 0 where it would be subnormal.
+__device__ __forceinline__ float Exponential(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+  return y;
+}
+
+// Channels are the sums of the decays of each channel, in shared memory: rows of so many numbers, of which lanes read
+// pairs from different banks.
+template <int kKeys>
+constexpr int kChannelStep = kKeys + 2;
+
+// SumChannels writes G of each channel.
+template <int kKeys>
+__device__ __forceinline__ void SumChannels(const Chunks& c, const Position& place, int head, float* sums) {
+  const int channel = threadIdx.x;
+  if (channel >= kKeys) return;
+  const float* decay = c.decay + (place.row * c.heads + head) * c.key + channel;
+  float sum = 0;
+#pragma unroll 8
+  for (int token = 0; token < kChunk; ++token) {
+    float more = token < place.tokens && channel < c.key ? decay[int64_t{token} * c.heads * c.key] : 0.0f;
+    sum += more < -100 ? -100 : more;  // as below
+    sums[token * kChannelStep<kKeys> + channel] = sum;
+  }
+}
+
+// Scaled multiplies the pair of numbers of an operand.
+template <class T>
+__device__ __forceinline__ uint32_t Scaled(uint32_t pair, float2 by) {
+  Two<T> two;
+  memcpy(&two, &pair, 4);
+  const float2 v = ToFloats(two);
+  return Packed<T>(v.x * by.x, v.y * by.y);
+}
+
+// MultiplyByChannels has the products of a warp's 16 rows of keys, and of queries, with the keys up to the diagonal,
+// with D_ij of each channel. Between blocks of 16 tokens both operands are scaled, by exp(G_i - R) and exp(R - G_j),
+// where R is G before the rows: factors of decays, which do not overflow. Within a block each product has its own
+// factor.
+template <class T, int kKeys>
+__device__ __forceinline__ void MultiplyByChannels(float (&kk)[8][4], float (&qk)[8][4], const char* k_tile,
+                                                   const char* q_tile, const float* sums, int warp, int lane) {
+  constexpr int kStep = kChannelStep<kKeys>;
+  const int g = lane / 4, t = lane % 4, first = 16 * warp;
+  const uint32_t k_at = SharedAddress(k_tile), q_at = SharedAddress(q_tile);
+  const auto sum_of = [&](int row, int channel) {
+    return *reinterpret_cast<const float2*>(sums + row * kStep + channel);
+  };
+  const auto factor = [](float2 later, float2 earlier) {
+    return make_float2(Exponential(later.x - earlier.x), Exponential(later.y - earlier.y));
+  };
+  if (warp > 0) {
+#pragma unroll 1
+    for (int s = 0; s < kKeys / 16; ++s) {
+      uint32_t left_k[4], left_q[4];
+      LoadMatrices(left_k, Left(k_at, first, 16 * s, lane));
+      LoadMatrices(left_q, Left(q_at, first, 16 * s, lane));
+      float2 base[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) base[half] = sum_of(first - 1, 16 * s + 8 * half + 2 * t);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 by = factor(sum_of(first + g + i % 2 * 8, 16 * s + i / 2 * 8 + 2 * t), base[i / 2]);
+        left_k[i] = Scaled<T>(left_k[i], by), left_q[i] = Scaled<T>(left_q[i], by);
+      }
+#pragma unroll
+      for (int n = 0; n < 3; ++n) {
+        if (n >= warp) break;
+        uint32_t right[4];
+        LoadMatrices(right, Straight(k_at, 16 * n, 16 * s, lane));
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          right[i] =
+              Scaled<T>(right[i], factor(base[i % 2], sum_of(16 * n + g + i / 2 * 8, 16 * s + i % 2 * 8 + 2 * t)));
+        }
+        Multiply<T>(kk[2 * n], left_k, right[0], right[1]);
+        Multiply<T>(kk[2 * n + 1], left_k, right[2], right[3]);
+        Multiply<T>(qk[2 * n], left_q, right[0], right[1]);
+        Multiply<T>(qk[2 * n + 1], left_q, right[2], right[3]);
+      }
+    }
+  }
+  // The block on the diagonal: of its four parts of 8 x 8 tokens the one above the diagonal is left out.
+  float own_k[2][4] = {}, own_q[2][4] = {};  // as kk[2 * warp + n]
+  const auto pair_of = [&](const char* tile, int row, int channel) {
+    Two<T> two;
+    memcpy(&two, tile + InTile(row, channel / 8) + channel % 8 * 2, 4);
+    return ToFloats(two);
+  };
+#pragma unroll 2
+  for (int channel = 0; channel < kKeys; channel += 2) {
+    float2 sum[2], k[2], q[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first + g + 8 * half;
+      sum[half] = sum_of(row, channel), k[half] = pair_of(k_tile, row, channel);
+      q[half] = pair_of(q_tile, row, channel);
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int column = first + 8 * n + 2 * t + i;
+        const float2 earlier = sum_of(column, channel), other = pair_of(k_tile, column, channel);
+#pragma unroll
+        for (int half = n; half < 2; ++half) {
+          const float2 by = factor(sum[half], earlier);
+          const float2 both = make_float2(by.x * other.x, by.y * other.y);
+          float &of_k = own_k[n][2 * half + i], &of_q = own_q[n][2 * half + i];
+          of_k = fmaf(k[half].x, both.x, fmaf(k[half].y, both.y, of_k));
+          of_q = fmaf(q[half].x, both.x, fmaf(q[half].y, both.y, of_q));
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {  // registers have no index that is not known
+    if (n / 2 != warp) continue;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) kk[n][i] = own_k[n % 2][i], qk[n][i] = own_q[n % 2][i];
+  }
+}
+
+// ScaleByChannels stores exp(G) q and exp(G_64 - G) k, and replaces the tile of k by exp(G) k.
+template <class T, int kKeys>
+__device__ __forceinline__ void ScaleByChannels(const Chunks& c, int64_t chunk, char* k_tile, const char* q_tile,
+                                                const float* sums) {
+  constexpr int kPieces = kKeys / 8;
+  for (int i = threadIdx.x; i < kChunk * kPieces; i += kThreads) {
+    const int row = i / kPieces, channel = i % kPieces * 8;
+    if (channel >= c.key) continue;
+    const float *own = sums + row * kChannelStep<kKeys> + channel,
+                *all = sums + (kChunk - 1) * kChannelStep<kKeys> + channel;
+    char* const k_from = k_tile + InTile(row, channel / 8);
+    const char* const q_from = q_tile + InTile(row, channel / 8);
+    uint32_t k[4], q[4], rest[4];
+    memcpy(k, k_from, 16), memcpy(q, q_from, 16);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float2 by = make_float2(Exponential(own[2 * j]), Exponential(own[2 * j + 1]));
+      const float2 to = make_float2(Exponential(all[2 * j] - own[2 * j]), Exponential(all[2 * j + 1] - own[2 * j + 1]));
+      rest[j] = Scaled<T>(k[j], to);
+      q[j] = Scaled<T>(q[j], by), k[j] = Scaled<T>(k[j], by);
+    }
+    const int64_t at = (chunk * kChunk + row) * c.key + channel;
+    memcpy(static_cast<T*>(c.q_scaled) + at, q, 16);
+    memcpy(static_cast<T*>(c.k_scaled) + at, rest, 16);
+    memcpy(k_from, k, 16);
+  }
+}
+
 // kResident is how many blocks of PrepareChunks are to fit in a multiprocessor: as many as have shared memory there.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int kResident = 3;
@@ -144,9 +296,9 @@ constexpr int kResident = 4;
 // PrepareChunks computes a chunk of c.each heads in each block (of one head with beta); each warp has 16 rows of all
 // matrices.
 //
-// Registers: 158. Shared memory: K, Q and later A in its place; with beta, V and a product; factors.
-template <class T, int kKeys, bool kDelta>
-__global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunks c) {
+// Registers: 158. Shared memory: K, Q and later A in its place; with beta, V and a product; factors; G of channels.
+template <class T, int kKeys, bool kDelta, bool kChannels>
+__global__ void __launch_bounds__(kThreads, kChannels ? 2 : kResident) PrepareChunks(const Chunks c) {
   extern __shared__ __align__(1024) char shared[];
   constexpr int kTileBytes = kChunk * kKeys * 2;
   constexpr int kRoom = kDelta && kTileBytes < kSquareBytes ? kSquareBytes : kTileBytes;
@@ -158,6 +310,7 @@ __global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunk
   float* const sums = between + (kDelta ? kBetweenBytes / 4 : 0);  // G
   float *const q_units = sums + kChunk, *const k_units = q_units + kChunk;
   float *const betas = k_units + kChunk, *const w_units = betas + kChunk;
+  float* const by_channel = w_units + kChunk;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   const int each = kDelta ? 1 : c.each, groups = c.heads / each;
   const int64_t at = blockIdx.x / groups;
@@ -167,7 +320,9 @@ __global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunk
 
   // gates writes the sums of a head's decays, and beta.
   const auto gates = [&](int head) {
-    if (warp == 0) {
+    if (kChannels) {
+      SumChannels<kKeys>(c, place, head, by_channel);
+    } else if (warp == 0) {
       // e^-100 is 0 in float32 after the last rounding; less would cost the sums of later tokens their precision.
       float low = 0, high = 0;
       if (c.decay != nullptr) {
@@ -183,7 +338,8 @@ __global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunk
       }
       sums[lane] = low;
       sums[lane + 32] = high + __shfl_sync(0xffffffffu, low, 31);
-    } else if (kDelta && warp >= 2) {
+    }
+    if (kDelta && warp >= 2) {
       const int row = threadIdx.x - 64;
       const int64_t number = (place.row + row) * c.beta_heads + (c.beta_heads == 1 ? 0 : head);
       betas[row] = row < place.tokens ? c.beta[number] : 0;
@@ -222,8 +378,9 @@ __global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunk
 
   // The products of keys with keys, and of queries with keys, up to the diagonal.
   float kk[kDelta ? 8 : 1][4] = {}, qk[8][4] = {};
+  if constexpr (kChannels) MultiplyByChannels<T, kKeys>(kk, qk, shared, q_tile, by_channel, warp, lane);
 #pragma unroll
-  for (int s = 0; s < kKeys / 16; ++s) {
+  for (int s = 0; s < (kChannels ? 0 : kKeys / 16); ++s) {
     uint32_t left_k[4], left_q[4];
     if (kDelta) LoadMatrices(left_k, Left(k_at, 16 * warp, 16 * s, lane));
     LoadMatrices(left_q, Left(q_at, 16 * warp, 16 * s, lane));
@@ -251,24 +408,33 @@ __global__ void __launch_bounds__(kThreads, kResident) PrepareChunks(const Chunk
       q_units[own] = unit * c.scale;
     }
     __syncthreads();
-    const float all = sums[kChunk - 1];
+    // With a decay for each channel, q_scaled, k_scaled and the tile of k have what follows from the sums.
+    const float all = kChannels ? 0 : sums[kChunk - 1], until = kChannels ? 0 : sums[own];
     if (threadIdx.x < kChunk) {
-      c.k_unit[chunk * kChunk + own] = unit * expf(all - sums[own]);
-      if (kDelta) w_units[own] = betas[own] * unit * expf(sums[own]);
+      c.k_unit[chunk * kChunk + own] = unit * expf(all - until);
+      if (kDelta) w_units[own] = betas[own] * unit * expf(until);
     } else {
-      c.q_unit[chunk * kChunk + own] = unit * c.scale * expf(sums[own]);
+      c.q_unit[chunk * kChunk + own] = unit * c.scale * expf(until);
     }
-    if (threadIdx.x == 0) c.last[chunk] = expf(all);
+    if constexpr (kChannels) {
+      const float* const sum = by_channel + (kChunk - 1) * kChannelStep<kKeys>;
+      if (threadIdx.x < c.key) c.last[chunk * c.key + threadIdx.x] = expf(sum[threadIdx.x]);
+      ScaleByChannels<T, kKeys>(c, chunk, shared, q_tile, by_channel);
+      __syncthreads();
+    } else if (threadIdx.x == 0) {
+      c.last[chunk] = expf(all);
+    }
     float product[8][4];
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
       const int column = 8 * n + 2 * t;
       const float2 units = *reinterpret_cast<const float2*>(k_units + column);
-      const float2 sum = *reinterpret_cast<const float2*>(sums + column);
+      const float2 sum = kChannels ? make_float2(0, 0) : *reinterpret_cast<const float2*>(sums + column);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int row = rows[i / 2], j = column + i % 2;
-        const float factor = (i % 2 ? units.y : units.x) * __expf(sums[row] - (i % 2 ? sum.y : sum.x));
+        float factor = i % 2 ? units.y : units.x;
+        if (!kChannels) factor *= __expf(sums[row] - (i % 2 ? sum.y : sum.x));
         product[n][i] = j <= row ? qk[n][i] * factor * q_units[row] : 0.0f;
         if constexpr (kDelta) kk[n][i] = j < row ? kk[n][i] * factor * k_units[row] * betas[row] : 0.0f;
       }

@@ -1,5 +1,5 @@
 // LinearAttention in chunks of 64 tokens on tensor cores: prompts of float16 and bfloat16, with at most one decay for
-// each head.
+// each head, or with beta and a decay for each channel of a head's keys.
 //
 // Within a chunk, G_i is the sum of the decays up to token i, and with D_ij = exp(G_i - G_j) for j <= i
 //   A = tril(beta_i D_ij (k_i . k_j), -1),  T = (I + A)^-1,  U = T beta V,  W = T beta exp(G) K,
@@ -9,6 +9,9 @@
 // nothing overflows that the result does not. The factors of an L2 norm are applied like the decays: k and q are
 // multiplied as they are. T with its factors, W, U, u, the products of q and k, and S as an operand are rounded to the
 // type of the tensors; sums, T and S itself are float32.
+//
+// With a decay for each channel (Kimi Team 2025, Kimi Linear, section 3), D_ij is a factor of each channel of a
+// product, and exp(G) q, exp(G) k and exp(G_64 - G) k are rounded to the type of the tensors.
 //
 // PrepareChunks computes W, U and scale tril(D Q K^T) of all chunks in parallel. ScanChunks goes through the chunks
 // with the state in registers, transposed: a warp has 16 columns of values, and its sums S^T and u^T are the left
@@ -39,9 +42,11 @@ constexpr size_t kFewestTokens = 80;       // below, the other kernels do not wa
 constexpr size_t kMostValue = 256;         // columns of V that PrepareChunks holds
 constexpr size_t kPassBytes = 128u << 20;  // of scratch memory, about: longer prompts take several passes
 
+bool ByChannel(const MojoLinearAttentionArgs& args) { return args.decay != nullptr && args.channels != 1; }
+
 // Parts are the offsets of a pass's parts of the scratch memory.
 struct Parts {
-  size_t w, u, p, q_unit, k_unit, last, states, bytes;
+  size_t q_scaled, k_scaled, w, u, p, q_unit, k_unit, last, states, bytes;
 
   Parts(const MojoLinearAttentionArgs& args, size_t count) {
     const size_t chunks = args.batch * args.heads * count;
@@ -51,13 +56,15 @@ struct Parts {
       end += DivideUp(bytes, 256) * 256;
       return at;
     };
-    const bool delta = args.beta != nullptr;
+    const bool delta = args.beta != nullptr, by_channel = ByChannel(args);
+    q_scaled = take(by_channel ? chunks * kChunk * args.key * 2 : 0);
+    k_scaled = take(by_channel ? chunks * kChunk * args.key * 2 : 0);
     w = take(delta ? chunks * kChunk * args.key * 2 : 0);
     u = take(delta ? chunks * kChunk * args.value * 2 : 0);
     p = take(chunks * kChunk * kChunk * 2);
     q_unit = take(chunks * kChunk * 4);
     k_unit = take(chunks * kChunk * 4);
-    last = take(chunks * 4);
+    last = take(chunks * 4 * (by_channel ? args.key : 1));
     states = take(args.present != nullptr ? 0 : args.batch * args.heads * args.key * args.value * 4);
     bytes = end;
   }
@@ -74,10 +81,12 @@ size_t PassChunks(const MojoLinearAttentionArgs& args) {
 constexpr size_t kMostKeys = 128;
 int KeysOf(size_t key) { return key <= 64 ? 64 : 128; }
 
-int ScanBytes(int keys, bool delta, int stages) { return stages * (StageBytes(keys, delta) + kUnitBytes); }
+int ScanBytes(int keys, bool delta, bool channels, int stages) {
+  return stages * (StageBytes(keys, delta) + UnitBytes(keys, channels));
+}
 
-int PrepareBytes(int keys, int value, bool delta) {
-  const int tile = kChunk * keys * 2, factors = 5 * kChunk * 4;
+int PrepareBytes(int keys, int value, bool delta, bool channels) {
+  const int tile = kChunk * keys * 2, factors = (5 * kChunk + (channels ? kChunk * (keys + 2) : 0)) * 4;
   if (!delta) return 2 * tile + factors;
   const int values = static_cast<int>(DivideUp(value, kBlock)) * kSpan;
   return tile + std::max(tile, kSquareBytes) + values + kBetweenBytes + factors;
@@ -95,25 +104,27 @@ int HeadsTogether(const MojoLinearAttentionArgs& args, size_t count) {
   return static_cast<int>(most);
 }
 
-template <class T, int kKeys, bool kDelta>
+template <class T, int kKeys, bool kDelta, bool kChannels>
 cudaError_t RunPass(Chunks c, cudaStream_t stream) {
-  const int prepare = PrepareBytes(kKeys, c.value, kDelta);
-  c.stages = ScanBytes(kKeys, kDelta, 3) <= TheDevice().shared_bytes ? 3 : 2;
-  const int scan = ScanBytes(kKeys, kDelta, c.stages);
+  const int prepare = PrepareBytes(kKeys, c.value, kDelta, kChannels);
+  c.stages = ScanBytes(kKeys, kDelta, kChannels, 3) <= TheDevice().shared_bytes ? 3 : 2;
+  const int scan = ScanBytes(kKeys, kDelta, kChannels, c.stages);
   const auto most = cudaFuncAttributeMaxDynamicSharedMemorySize;
-  if (cudaError_t e = cudaFuncSetAttribute(PrepareChunks<T, kKeys, kDelta>, most, prepare)) return e;
-  if (cudaError_t e = cudaFuncSetAttribute(ScanChunks<T, kKeys, kDelta>, most, scan)) return e;
+  if (cudaError_t e = cudaFuncSetAttribute(PrepareChunks<T, kKeys, kDelta, kChannels>, most, prepare)) return e;
+  if (cudaError_t e = cudaFuncSetAttribute(ScanChunks<T, kKeys, kDelta, kChannels>, most, scan)) return e;
   const size_t heads = static_cast<size_t>(c.batch) * c.heads, tiles = DivideUp(c.value, kBlock);
   if (heads * std::max<size_t>(c.count, tiles) > INT32_MAX) return cudaErrorInvalidValue;
   const dim3 chunks(static_cast<unsigned>(heads / (kDelta ? 1 : c.each) * c.count)),
       blocks(static_cast<unsigned>(heads * tiles));
-  if (cudaError_t e = Launch(PrepareChunks<T, kKeys, kDelta>, chunks, dim3(kThreads), prepare, stream, c)) return e;
-  return Launch(ScanChunks<T, kKeys, kDelta>, blocks, dim3(2 * kThreads), scan, stream, c);
+  if (cudaError_t e = Launch(PrepareChunks<T, kKeys, kDelta, kChannels>, chunks, dim3(kThreads), prepare, stream, c))
+    return e;
+  return Launch(ScanChunks<T, kKeys, kDelta, kChannels>, blocks, dim3(2 * kThreads), scan, stream, c);
 }
 
 template <class T, int kKeys>
 cudaError_t RunKeys(const Chunks& c, cudaStream_t stream) {
-  return c.beta != nullptr ? RunPass<T, kKeys, true>(c, stream) : RunPass<T, kKeys, false>(c, stream);
+  if (c.q_scaled != nullptr) return RunPass<T, kKeys, true, true>(c, stream);
+  return c.beta != nullptr ? RunPass<T, kKeys, true, false>(c, stream) : RunPass<T, kKeys, false, false>(c, stream);
 }
 
 template <class T>
@@ -125,13 +136,13 @@ cudaError_t RunType(const Chunks& c, cudaStream_t stream) {
 
 bool RunsInChunks(const MojoLinearAttentionArgs& args) {
   if (args.type == kMojoFloat32 || args.tokens < kFewestTokens || args.y_heads != args.heads) return false;
-  if (args.decay != nullptr && args.channels != 1) return false;
+  if (ByChannel(args) && args.beta == nullptr) return false;
   if (args.key == 0 || args.key > kMostKeys || args.key % 8 != 0) return false;
   if (args.value == 0 || args.value > kMostValue || args.value % 8 != 0) return false;
   if (!AllAligned(16, args.q, args.k, args.v) || !Aligned(args.y, 4)) return false;
-  const bool delta = args.beta != nullptr;
+  const bool delta = args.beta != nullptr, channels = ByChannel(args);
   const int keys = KeysOf(args.key), value = static_cast<int>(args.value), most = TheDevice().shared_bytes;
-  return PrepareBytes(keys, value, delta) <= most && ScanBytes(keys, delta, 2) <= most;
+  return PrepareBytes(keys, value, delta, channels) <= most && ScanBytes(keys, delta, channels, 2) <= most;
 }
 
 size_t ChunkScratch(const MojoLinearAttentionArgs& args) { return Parts(args, PassChunks(args)).bytes; }
@@ -149,6 +160,8 @@ cudaError_t RunChunks(const MojoLinearAttentionArgs& args, cudaStream_t stream) 
               args.beta,
               args.y,
               states,
+              ByChannel(args) ? scratch + parts.q_scaled : nullptr,
+              ByChannel(args) ? scratch + parts.k_scaled : nullptr,
               scratch + parts.w,
               scratch + parts.u,
               scratch + parts.p,

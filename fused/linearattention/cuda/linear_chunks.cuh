@@ -21,12 +21,14 @@ struct Chunks {
   void* y;
   float* present;  // the states after these chunks
   // Results of PrepareChunks for ScanChunks, [batch, heads, count, ...].
-  void* w;        // [64, key]
-  void* u;        // [64, value]
-  void* p;        // [64, 64], zeros above the diagonal
-  float* q_unit;  // [64]: the factor of S^T q
-  float* k_unit;  // [64]: the factor of k in S
-  float* last;    // []: the factor of S
+  void* q_scaled;  // [64, key], with a decay for each channel: exp(G) q
+  void* k_scaled;  // [64, key], likewise: exp(G_64 - G) k
+  void* w;         // [64, key]
+  void* u;         // [64, value]
+  void* p;         // [64, 64], zeros above the diagonal
+  float* q_unit;   // [64]: the factor of S^T q
+  float* k_unit;   // [64]: the factor of k in S
+  float* last;     // [], or [key] with a decay for each channel: the factor of S
   int64_t batch;
   int tokens, key, value, q_heads, k_heads, heads, beta_heads, first, count;
   int each;    // heads of a block of PrepareChunks; they share their queries and keys

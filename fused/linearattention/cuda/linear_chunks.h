@@ -6,7 +6,7 @@
 namespace mojo {
 
 // RunsInChunks reports whether the chunked kernels take a call: many tokens of 16-bit numbers, at most one decay for
-// each head, up to 128 keys, and no more heads of q than of v.
+// each head or beta, up to 128 keys, and no more heads of q than of v.
 bool RunsInChunks(const MojoLinearAttentionArgs& args);
 
 // ChunkScratch is how many bytes of scratch memory such a call needs.

@@ -17,13 +17,17 @@ struct Case {
   Decays decay;
   size_t beta_heads;  // 0: no delta rule
   bool l2_norm, past, in_place, present;
+  bool channels = false;  // a decay for each channel of the keys
+
+  size_t Decays() const { return channels ? key : 1; }
 };
 
 std::string NameOf(const Case& c) {
   char text[160];
-  snprintf(text, sizeof(text), "%zux%zu keys %zu values %zu heads %zu/%zu/%zu %s decay %d beta %zu l2 %d past %d%s%s",
-           c.batch, c.tokens, c.key, c.value, c.heads.q, c.heads.k, c.heads.v, TypeName(c.type), c.decay, c.beta_heads,
-           c.l2_norm, c.past, c.in_place ? " in place" : "", c.present ? "" : " no present");
+  snprintf(text, sizeof(text), "%zux%zu keys %zu values %zu heads %zu/%zu/%zu %s decay %d%s beta %zu l2 %d past %d%s%s",
+           c.batch, c.tokens, c.key, c.value, c.heads.q, c.heads.k, c.heads.v, TypeName(c.type), c.decay,
+           c.channels ? " by channel" : "", c.beta_heads, c.l2_norm, c.past, c.in_place ? " in place" : "",
+           c.present ? "" : " no present");
   return text;
 }
 
@@ -41,7 +45,7 @@ struct Call {
         y(c.type, v.count()),
         past(kMojoFloat32, c.batch * c.heads.v * c.key * c.value),
         present(kMojoFloat32, past.count()),
-        decay(kMojoFloat32, c.batch * c.tokens * c.heads.v),
+        decay(kMojoFloat32, c.batch * c.tokens * c.heads.v * c.Decays()),
         beta(kMojoFloat32, c.batch * c.tokens * c.beta_heads) {
     Random random(c.tokens * 31 + c.key * 7 + c.value * 3 + c.decay + c.beta_heads);
     // Without a norm, keys are about of length 1: the delta rule diverges with longer ones.
@@ -62,7 +66,7 @@ struct Call {
     if (c.present) args.present = static_cast<float*>((c.in_place ? past : present).device());
     args.batch = c.batch, args.tokens = c.tokens, args.key = c.key, args.value = c.value;
     args.q_heads = c.heads.q, args.k_heads = c.heads.k, args.heads = c.heads.v, args.y_heads = c.heads.v;
-    args.beta_heads = c.beta_heads, args.channels = 1;
+    args.beta_heads = c.beta_heads, args.channels = c.Decays();
     args.scale = 0.125f, args.l2_norm = c.l2_norm, args.epsilon = 1e-6f, args.type = c.type;
   }
 };
@@ -113,9 +117,10 @@ void Test(Tally* tally, const Case& c) {
         const size_t row = b * c.tokens + t, to = (row * c.heads.v + h) * c.value;
         read(call.k, (row * c.heads.k + h * c.heads.k / c.heads.v) * c.key, &k);
         read(call.q, (row * c.heads.q + h * c.heads.q / c.heads.v) * c.key, &q);
-        const double factor = c.decay == kNone ? 1 : exp(double{call.decay.Get(row * c.heads.v + h)});
         std::fill(sum.begin(), sum.end(), 0), std::fill(size.begin(), size.end(), 0);
         for (size_t i = 0; i < c.key; ++i) {
+          const size_t decay = (row * c.heads.v + h) * c.Decays() + (c.channels ? i : 0);
+          const double factor = c.decay == kNone ? 1 : exp(double{call.decay.Get(decay)});
           for (size_t j = 0; j < c.value; ++j) {
             double& now = s[i * c.value + j];
             now *= factor, off[i * c.value + j] *= factor * factor;
@@ -174,7 +179,7 @@ void TestParts(Tally* tally, const Case& c, size_t part) {
     args.q = from(args.q, c.heads.q * c.key, 2), args.k = from(args.k, c.heads.k * c.key, 2);
     args.v = from(args.v, c.heads.v * c.value, 2);
     args.y = static_cast<char*>(args.y) + first * c.heads.v * c.value * 2;
-    args.decay += first * c.heads.v;
+    args.decay += first * c.heads.v * c.Decays();
     if (args.beta != nullptr) args.beta += first * c.beta_heads;
     if (first > 0) args.past = args.present;
     args.tokens = std::min(part, c.tokens - first);
@@ -204,7 +209,7 @@ void TestOdd(Tally* tally, const Case& c, char tensor, size_t token, float odd) 
   if (tensor == 'q') call.q.Set((row * c.heads.q + query) * c.key + c.key / 3, odd);
   if (tensor == 'k') call.k.Set((row * c.heads.k + key_head) * c.key + c.key / 3, odd);
   if (tensor == 'v') call.v.Set((row * heads + head) * c.value + value, odd);
-  if (tensor == 'd') call.decay.Set(row * heads + head, odd);
+  if (tensor == 'd') call.decay.Set((row * heads + head) * c.Decays() + (c.channels ? c.key / 3 : 0), odd);
   if (tensor == 'b') call.beta.Set(row * c.beta_heads + (c.beta_heads == 1 ? 0 : head), odd);
   numbers->ToDevice();
   ++tally->cases;
@@ -238,8 +243,11 @@ void TestOdd(Tally* tally, const Case& c, char tensor, size_t token, float odd) 
   for (size_t i = 0; i < call.present.count(); ++i) {
     const size_t h = i / c.value / c.key % heads, r = i / c.value % c.key, b = i / c.value / c.key / heads;
     const bool reads = b == batch && takes(h) && tensor != 'q' && (tensor != 'v' || i % c.value == value);
-    // Without the delta rule, a number of a key reaches its row of the state, and by its length all if it is NaN.
-    const bool is_odd = reads && (tensor != 'k' || c.beta_heads != 0 || (c.l2_norm && isnan(odd)) || r == c.key / 3);
+    // Without the delta rule, a number of a key, or a channel's decay, reaches its row of the state, and a key's by its
+    // length all if it is NaN.
+    const bool row_alone =
+        c.beta_heads == 0 && ((tensor == 'k' && !(c.l2_norm && isnan(odd))) || (tensor == 'd' && c.channels));
+    const bool is_odd = reads && (!row_alone || r == c.key / 3);
     const bool right = is_odd ? !isfinite(call.present.Get(i)) : isfinite(call.present.Get(i));
     if (!right) ++wrong, least = c.tokens;
   }
@@ -260,7 +268,10 @@ int main() {
           const Heads& h = heads[(tokens + decay) % 3];
           const size_t beta = delta ? (tokens % 2 == 0 ? h.v : 1) : 0;
           const bool past = decay != kUsual || tokens % 2 == 0, l2_norm = decay != kExtreme;
-          Test(&tally, {1, tokens, 128, 128, h, type, decay, beta, l2_norm, past, tokens == 130, tokens != 129});
+          for (const bool channels : {false, true}) {
+            Test(&tally,
+                 {1, tokens, 128, 128, h, type, decay, beta, l2_norm, past, tokens == 130, tokens != 129, channels});
+          }
         }
       }
     }
@@ -268,7 +279,10 @@ int main() {
       for (const size_t value : {8, 64, 72, 128, 256}) {
         for (const bool delta : {false, true}) {
           const size_t beta = delta ? 4 : 0;
-          Test(&tally, {2, 150, key, value, {2, 1, 4}, type, kUsual, beta, key != 72, true, value == 64, true});
+          for (const bool channels : {false, true}) {
+            Test(&tally,
+                 {2, 150, key, value, {2, 1, 4}, type, kUsual, beta, key != 72, true, value == 64, true, channels});
+          }
         }
       }
     }
@@ -279,6 +293,8 @@ int main() {
             if (tensor == 'b' && beta == 0) continue;
             const bool l2_norm = token % 2 == 0;
             TestOdd(&tally, {2, 150, 128, 128, {2, 1, 4}, type, kUsual, beta, l2_norm, true, false, true}, tensor,
+                    token, odd);
+            TestOdd(&tally, {2, 150, 128, 128, {2, 1, 4}, type, kUsual, beta, l2_norm, true, false, true, true}, tensor,
                     token, odd);
             if (isnan(odd)) {
               for (const size_t key : {40, 200, 264}) {  // narrow chunks, and token by token
@@ -294,7 +310,11 @@ int main() {
       const size_t beta = delta ? 4 : 0;
       Test(&tally, {1, 4096, 128, 64, {2, 2, 4}, type, kUsual, beta, true, true, false, true});
       Test(&tally, {1, 4000, 128, 64, {2, 2, 4}, type, kSlight, beta, true, true, false, true});
-      TestParts(&tally, {1, 8300, 128, 128, {16, 16, 32}, type, kUsual, 8 * beta, true, true, false, true}, 1024);
+      Test(&tally, {1, 4000, 128, 64, {2, 2, 4}, type, kSlight, beta, true, true, false, true, true});
+      for (const bool channels : {false, true}) {
+        TestParts(&tally, {1, 8300, 128, 128, {16, 16, 32}, type, kUsual, 8 * beta, true, true, false, true, channels},
+                  1024);
+      }
     }
   }
   return Report({&tally});
