@@ -74,8 +74,8 @@ void Run(const mojo::KernelTable& kernels, ElementType type, const Case& c, size
   for (size_t b = 0; panels && b < blocks; ++b) {
     const size_t from = b * kAttentionBlock;
     fns.pack({static_cast<const char*>(k.data()) + from * c.width * size, c.width,
-              static_cast<const char*>(v.data()) + from * c.value_width * size, c.value_width, nullptr, c.width,
-              c.value_width, std::min(kAttentionBlock, c.keys - from), &key_panels[from * c.width],
+              static_cast<const char*>(v.data()) + from * c.value_width * size, c.value_width, nullptr, nullptr,
+              nullptr, c.width, c.value_width, std::min(kAttentionBlock, c.keys - from), &key_panels[from * c.width],
               &value_panels[from * total_step]});
   }
   std::vector<float> most(slices * all, -INFINITY), sum(slices * all), total(slices * all * total_step);
