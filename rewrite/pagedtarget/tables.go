@@ -51,10 +51,10 @@ func (f *folder) table(c *edit.Change, n *onnx.Node, cos, sin *onnx.Value, a fus
 	}
 	var tables [2]*onnx.Value
 	for i, v := range []*onnx.Value{cos, sin} {
-		dims := pass.Dims(f.facts, v)
-		width, half := dims[len(dims)-1], a.RotaryDim/2
+		width, half := f.widthOf(v), a.RotaryDim/2
 		if width != half && width != a.RotaryDim {
-			return nil, fmt.Errorf("table %q is %v, and %d channels are rotated", v.Name, dims, a.RotaryDim)
+			return nil, fmt.Errorf("table %q is %v, and %d channels are rotated", v.Name, pass.Dims(f.facts, v),
+				a.RotaryDim)
 		}
 		t := f.rowsOf(c, stands[v], width)
 		if width != half { // each number twice, or the claim fails
@@ -167,6 +167,10 @@ func (f *folder) checkRows(at *onnx.Value, nodes []*onnx.Node, tables ...*onnx.V
 			along := x.AttrInt("axis", 0)
 			if along < 0 {
 				along += int64(len(t.Dims))
+			}
+			if along < 0 || along >= int64(len(t.Dims)) {
+				return 0, fmt.Errorf("node %q gathers along axis %d of a table of rank %d", x.Label(), along,
+					len(t.Dims))
 			}
 			if n := t.Dims[along]; rows == 0 || n < rows {
 				rows = n
