@@ -5,7 +5,8 @@ import harness as h
 from formulas import FORMULAS, apart
 from harness import BF16, F8, F16, F32, I8, I32
 from ops import OPS
-from ort_paged_test import ATTRIBUTES, PagedAttentionTest as Paged
+from ort_paged_test import ATTRIBUTES
+from ort_paged_test import PagedAttentionTest as Paged
 
 NAMES = OPS["QPagedAttention"].inputs
 
