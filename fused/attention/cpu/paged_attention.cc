@@ -104,16 +104,20 @@ struct PagedRoom {
   PagedSequence* sequences = nullptr;
   HostScratch scratch;
 
-  OrtStatus* Take(const Api& api, OrtKernelContext* context, const HostMemory& memory, const Step& step) {
+  // Begin checks the sequences, takes the memory, and finds the rows that tokens are written to.
+  OrtStatus* Begin(const Api& api, OrtKernelContext* context, const HostMemory& memory, const Step& step) {
+    if (OrtStatus* s = step.CheckSequences()) return s;
     size_t keys = 0;
     for (size_t b = 0; b < step.z.B; ++b) keys += step.Length(b);
-    return scratch.Divide(api, context, memory, [&](HostRoom* room) {
+    const auto plan = [&](HostRoom* room) {
       slots = room->Take<size_t>(step.z.S);
       by_slot = room->Take<size_t>(step.z.S);
       rows = room->Take<size_t>(keys + kAttentionBlock);
       order = room->Take<size_t>(step.z.B);
       sequences = room->Take<PagedSequence>(step.z.B);
-    });
+    };
+    if (OrtStatus* s = scratch.Divide(api, context, memory, plan)) return s;
+    return step.Slots(slots, by_slot);
   }
 };
 
@@ -194,10 +198,8 @@ struct PagedKernel : ScratchNode<PagedAttentionAttributes> {
     PagedAttentionCall call(api, context, attributes);
     if (OrtStatus* s = call.Read()) return s;
     const Step step(call, kPagedAttentionSlotMapping);
-    if (OrtStatus* s = step.CheckSequences()) return s;
     PagedRoom room;
-    if (OrtStatus* s = room.Take(api, context, memory, step)) return s;
-    if (OrtStatus* s = step.Slots(room.slots, room.by_slot)) return s;
+    if (OrtStatus* s = room.Begin(api, context, memory, step)) return s;
 
     const PagedAttentionSizes& z = step.z;
     void* y = nullptr;
@@ -265,10 +267,8 @@ struct QPagedKernel : ScratchNode<QPagedAttentionAttributes> {
     QPagedAttentionCall call(api, context, attributes);
     if (OrtStatus* s = call.Read()) return s;
     const Step step(call, kQPagedAttentionSlotMapping);
-    if (OrtStatus* s = step.CheckSequences()) return s;
     PagedRoom room;
-    if (OrtStatus* s = room.Take(api, context, memory, step)) return s;
-    if (OrtStatus* s = step.Slots(room.slots, room.by_slot)) return s;
+    if (OrtStatus* s = room.Begin(api, context, memory, step)) return s;
 
     const PagedAttentionSizes& z = step.z;
     void* y = nullptr;
