@@ -24,15 +24,7 @@ __global__ __launch_bounds__(kThreads) void WritePool(const __grid_constant__ Pa
   Unit* const to = static_cast<Unit*>(of_keys ? p.key_cache_out : p.value_cache_out);
   const Unit* const from = static_cast<const Unit*>(of_keys ? p.k : p.v);
   const int token = blockIdx.x;
-  size_t row = SIZE_MAX;
-  if (p.slots != nullptr) {
-    const int slot = __ldg(p.slots + token);
-    if (slot >= 0) row = slot;
-  } else {
-    const Sequence s(p, SequenceOf<kThreads>(p, token));
-    const int j = s.past + token - s.token;
-    if (token >= s.token && j < s.length) row = Place(p, s, j);
-  }
+  const size_t row = SlotOf<kThreads>(p, token);
   if (row >= p.blocks * p.block) return;
   for (int i = threadIdx.x; i < width; i += kThreads)
     to[row * width + i] = from[static_cast<size_t>(token) * width + i];
@@ -48,15 +40,10 @@ cudaError_t Run(const Params& p, cudaStream_t stream) {
 
 cudaError_t Write(const Params& p, cudaStream_t stream) {
   const size_t size = TypeSize(p.type), each = p.blocks * p.block * p.key_heads * size;
-  const struct {
-    void* to;
-    const void* from;
-    size_t bytes;
-  } pools[] = {{p.key_cache_out, p.key_cache, each * p.width},
-               {p.value_cache_out, p.value_cache, each * p.value_width}};
-  for (const auto& pool : pools) {
-    if (pool.to == pool.from || pool.bytes == 0) continue;
-    if (cudaError_t e = cudaMemcpyAsync(pool.to, pool.from, pool.bytes, cudaMemcpyDeviceToDevice, stream)) return e;
+  if (cudaError_t e = CopyPools(
+          {{p.key_cache_out, p.key_cache, each * p.width}, {p.value_cache_out, p.value_cache, each * p.value_width}},
+          stream)) {
+    return e;
   }
   if (p.tokens == 0 || p.key_heads == 0 || p.sequences == 0) return cudaSuccess;
   const bool pieces = p.width * size % 16 == 0 && p.value_width * size % 16 == 0 &&
@@ -66,6 +53,22 @@ cudaError_t Write(const Params& p, cudaStream_t stream) {
 }
 
 }  // namespace
+
+cudaError_t CopyPools(std::initializer_list<Copied> pools, cudaStream_t stream) {
+  for (const Copied& pool : pools) {
+    if (pool.to == pool.from || pool.bytes == 0) continue;
+    if (cudaError_t e = cudaMemcpyAsync(pool.to, pool.from, pool.bytes, cudaMemcpyDeviceToDevice, stream)) return e;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t Attend(const Params& p, Attends* mma, Attends* any, cudaStream_t stream) {
+  if (p.tokens == 0 || p.heads == 0 || p.value_width == 0) return cudaSuccess;
+  if (p.sequences == 0 || p.columns * p.block == 0 || p.blocks == 0) {
+    return cudaMemsetAsync(p.y, 0, p.tokens * p.heads * p.value_width * TypeSize(p.type), stream);
+  }
+  return (MmaTakes(p) ? mma : any)(p, stream);
+}
 
 Params Prepare(const MojoQPagedAttentionArgs& a, Room<256>* room) {
   Params p{};
@@ -104,9 +107,5 @@ cudaError_t MojoCudaPagedAttention(const MojoPagedAttentionArgs* args, cudaStrea
   Room<256> room{static_cast<char*>(a.scratch)};
   const paged::Params p = paged::Prepare(a, &room);
   if (cudaError_t e = paged::Write(p, stream)) return e;
-  if (a.tokens == 0 || a.heads == 0 || a.value_width == 0) return cudaSuccess;
-  if (a.sequences == 0 || a.columns * a.block == 0 || a.blocks == 0) {
-    return cudaMemsetAsync(a.y, 0, a.tokens * a.heads * a.value_width * TypeSize(a.type), stream);
-  }
-  return paged::MmaTakes(a) ? paged::AttendMma(p, stream) : paged::AttendAny(p, stream);
+  return paged::Attend(p, paged::AttendMma, paged::AttendAny, stream);
 }

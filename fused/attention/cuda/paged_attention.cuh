@@ -5,6 +5,8 @@
 // parts are added in order, so that a result never depends on other sequences.
 #pragma once
 
+#include <initializer_list>
+
 #include "attention/cuda/attention.cuh"
 #include "common/room.h"
 
@@ -68,6 +70,22 @@ __device__ __forceinline__ size_t Place(const Params& p, const Sequence& s, int 
   return static_cast<size_t>(BlockOf(p, s, j)) * p.block + j % static_cast<int>(p.block);
 }
 
+// SlotOf returns the row of the pool that a token is written to; others than the pool has are not written. All threads
+// of a block take part.
+template <int kThreads>
+__device__ __forceinline__ size_t SlotOf(const Params& p, int token) {
+  size_t row = SIZE_MAX;
+  if (p.slots != nullptr) {
+    const int slot = __ldg(p.slots + token);
+    if (slot >= 0) row = slot;
+  } else {
+    const Sequence s(p, SequenceOf<kThreads>(p, token));
+    const int j = s.past + token - s.token;
+    if (token >= s.token && j < s.length) row = Place(p, s, j);
+  }
+  return row;
+}
+
 // Int8Code and E4M3Code are elements of pools of codes.
 struct Int8Code {
   int8_t bits;
@@ -128,6 +146,14 @@ inline bool IsTooLarge(const MojoPagedAttentionArgs& a) {
          a.key_heads * a.width > kMost || a.key_heads * a.value_width > kMost;
 }
 
+// Copied is an output that begins as its input, which may be the same memory.
+struct Copied {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+cudaError_t CopyPools(std::initializer_list<Copied> pools, cudaStream_t stream);
+
 // The kernels of 16-bit numbers, and of any others, with their own pools or with codes. They read keys and values only
 // from the pool.
 bool MmaTakes(const MojoPagedAttentionArgs& a);
@@ -135,6 +161,10 @@ cudaError_t AttendMma(const Params& p, cudaStream_t stream);
 cudaError_t AttendAny(const Params& p, cudaStream_t stream);
 cudaError_t AttendCodesMma(const Params& p, cudaStream_t stream);
 cudaError_t AttendCodesAny(const Params& p, cudaStream_t stream);
+
+// Attend computes y from pools that have all rows, by the kernel that takes the arguments.
+typedef cudaError_t Attends(const Params& p, cudaStream_t stream);
+cudaError_t Attend(const Params& p, Attends* mma, Attends* any, cudaStream_t stream);
 
 }  // namespace paged
 }  // namespace mojo

@@ -20,15 +20,7 @@ __global__ __launch_bounds__(kThreads) void FindSlots(const __grid_constant__ Pa
   WaitForPrevious();
   LetNextStart();
   const int token = blockIdx.x;
-  size_t row = SIZE_MAX;
-  if (p.slots != nullptr) {
-    const int slot = __ldg(p.slots + token);
-    if (slot >= 0) row = slot;
-  } else {
-    const Sequence s(p, SequenceOf<kThreads>(p, token));
-    const int j = s.past + token - s.token;
-    if (token >= s.token && j < s.length) row = Place(p, s, j);
-  }
+  const size_t row = SlotOf<kThreads>(p, token);
   if (threadIdx.x == 0) slots[token] = row < p.blocks * p.block ? static_cast<int>(row) : -1;
 }
 
@@ -137,17 +129,12 @@ cudaError_t Run(const Params& p, int* slots, cudaStream_t stream) {
 
 cudaError_t Write(const Params& p, int* slots, cudaStream_t stream) {
   const size_t each = p.blocks * p.block * p.key_heads, scales = p.blocks * p.key_heads * sizeof(float);
-  const struct {
-    void* to;
-    const void* from;
-    size_t bytes;
-  } pools[] = {{p.key_cache_out, p.key_cache, each * p.width},
-               {p.value_cache_out, p.value_cache, each * p.value_width},
-               {p.key_scale_out, p.key_scale, scales},
-               {p.value_scale_out, p.value_scale, scales}};
-  for (const auto& pool : pools) {
-    if (pool.to == pool.from || pool.bytes == 0) continue;
-    if (cudaError_t e = cudaMemcpyAsync(pool.to, pool.from, pool.bytes, cudaMemcpyDeviceToDevice, stream)) return e;
+  if (cudaError_t e = CopyPools({{p.key_cache_out, p.key_cache, each * p.width},
+                                 {p.value_cache_out, p.value_cache, each * p.value_width},
+                                 {p.key_scale_out, p.key_scale, scales},
+                                 {p.value_scale_out, p.value_scale, scales}},
+                                stream)) {
+    return e;
   }
   if (p.tokens == 0 || p.key_heads == 0 || p.sequences == 0 || p.blocks * p.block == 0) return cudaSuccess;
   if (cudaError_t e = Launch(FindSlots, dim3(static_cast<unsigned>(p.tokens)), kThreads, 0, stream, p, slots)) return e;
@@ -187,9 +174,5 @@ cudaError_t MojoCudaQPagedAttention(const MojoQPagedAttentionArgs* args, cudaStr
   int* slots;
   const paged::Params p = paged::Divide(a, &room, &slots);
   if (cudaError_t e = paged::Write(p, slots, stream)) return e;
-  if (a.tokens == 0 || a.heads == 0 || a.value_width == 0) return cudaSuccess;
-  if (a.sequences == 0 || a.columns * a.block == 0 || a.blocks == 0) {
-    return cudaMemsetAsync(a.y, 0, a.tokens * a.heads * a.value_width * TypeSize(a.type), stream);
-  }
-  return paged::MmaTakes(a) ? paged::AttendCodesMma(p, stream) : paged::AttendCodesAny(p, stream);
+  return paged::Attend(p, paged::AttendCodesMma, paged::AttendCodesAny, stream);
 }
