@@ -1,6 +1,7 @@
 // PrepareChunks: the part of LinearAttention that only needs the tokens of a chunk. linear_chunks.cu says more.
 #pragma once
 
+#include "cuda/activation.cuh"
 #include "linearattention/cuda/linear_chunks.cuh"
 
 namespace mojo {
@@ -134,13 +135,6 @@ __device__ __noinline__ void MultiplyAgain(const T* left, const char* right, T* 
   }
 }
 
-// Exponential is e^x of a sum of decays: of NaN NaN, and 0 where it would be subnormal.
-__device__ __forceinline__ float Exponential(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
-  return y;
-}
-
 // Channels are the sums of the decays of each channel, in shared memory: rows of so many numbers, of which lanes read
 // pairs from different banks.
 template <int kKeys>
@@ -184,7 +178,7 @@ __device__ __forceinline__ void MultiplyByChannels(float (&kk)[8][4], float (&qk
     return *reinterpret_cast<const float2*>(sums + row * kStep + channel);
   };
   const auto factor = [](float2 later, float2 earlier) {
-    return make_float2(Exponential(later.x - earlier.x), Exponential(later.y - earlier.y));
+    return make_float2(ExpOf<false>(later.x - earlier.x), ExpOf<false>(later.y - earlier.y));
   };
   if (warp > 0) {
 #pragma unroll 1
@@ -274,8 +268,9 @@ __device__ __forceinline__ void ScaleByChannels(const Chunks& c, int64_t chunk, 
     memcpy(k, k_from, 16), memcpy(q, q_from, 16);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float2 by = make_float2(Exponential(own[2 * j]), Exponential(own[2 * j + 1]));
-      const float2 to = make_float2(Exponential(all[2 * j] - own[2 * j]), Exponential(all[2 * j + 1] - own[2 * j + 1]));
+      const float2 by = make_float2(ExpOf<false>(own[2 * j]), ExpOf<false>(own[2 * j + 1]));
+      const float2 to =
+          make_float2(ExpOf<false>(all[2 * j] - own[2 * j]), ExpOf<false>(all[2 * j + 1] - own[2 * j + 1]));
       rest[j] = Scaled<T>(k[j], to);
       q[j] = Scaled<T>(q[j], by), k[j] = Scaled<T>(k[j], by);
     }
