@@ -116,19 +116,25 @@ var Op = &op.Op{
 // headLayouts are the orders of batch, heads, sequence and the channels of a head.
 var headLayouts = []string{layoutBNSH, layoutBSNH}
 
+// scoresName names the keys that a query sees, and whether scores are capped.
+func scoresName(causal bool, window int64, softcap float32) string {
+	name := "full"
+	if causal {
+		name = "causal"
+	}
+	if window > 0 {
+		name += "_window"
+	}
+	if softcap > 0 {
+		name += "_softcap"
+	}
+	return name
+}
+
 // attentionOverload names the body's variant: the string attributes, whether numbers are 0, and which inputs are given.
 func attentionOverload(s op.Site) string {
 	attrs := op.Read[Attention](s.Attributes)
-	name := "full"
-	if attrs.Causal {
-		name = "causal"
-	}
-	if attrs.Window > 0 {
-		name += "_window"
-	}
-	if attrs.Softcap > 0 {
-		name += "_softcap"
-	}
+	name := scoresName(attrs.Causal, attrs.Window, attrs.Softcap)
 	if attrs.Empty == emptyMean {
 		name += "_" + emptyMean
 	}

@@ -81,16 +81,7 @@ var pagedAttributes = []op.AttributeSpec{attentionAttributes[0],
 // pagedVariant names the variant of the body by the attributes.
 func pagedVariant(s op.Site) string {
 	attrs := op.Read[PagedAttention](s.Attributes)
-	name := "full"
-	if attrs.Causal {
-		name = "causal"
-	}
-	if attrs.Window > 0 {
-		name += "_window"
-	}
-	if attrs.Softcap > 0 {
-		name += "_softcap"
-	}
+	name := scoresName(attrs.Causal, attrs.Window, attrs.Softcap)
 	if attrs.HeadOrder == headCyclic {
 		name += "_" + headCyclic
 	}
