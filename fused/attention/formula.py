@@ -25,7 +25,7 @@ def coded(rows, slots, codes, scale, dtype):
 
 def quantized_paged_attention(types, q, k, v, key_cache, value_cache, cumulative_sequence_length, past_seqlens,
                               block_table, key_scale, value_scale, slot_mapping, sink, **attributes):
-    """QPagedAttention: PagedAttention with what the codes stand for, which is written already."""
+    """QPagedAttention: PagedAttention on the decoded pools, after the new rows are written."""
     cum, block = cumulative_sequence_length.astype(int), key_cache.shape[1]
     slots = slot_mapping
     if slots is None:
