@@ -74,14 +74,15 @@ func opGather(c *call) []*Tensor {
 	idx, _ := c.integers(1)
 	axis := c.axis(c.int("axis", 0), x.Rank())
 	shape := slices.Concat(x.Shape[:axis], c.in[1].Shape, x.Shape[axis+1:])
-	check(checkShape(shape))
 	rows := mapSlice(idx, func(k int64) int { return c.index(k, x.Shape[axis]) })
 	if x.lazy != nil {
+		check(boundShape(shape, maxLazy))
 		if v, ok := x.lazy.gather(axis, c.in[1].Shape, rows); ok {
 			return one(viewed(x.DataType, v))
 		}
 		x = try(x.Dense())
 	}
+	check(checkShape(shape))
 	return one(x.takeRows(axis, rows).WithShape(shape))
 }
 

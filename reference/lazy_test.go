@@ -224,3 +224,35 @@ func TestEvalFor(t *testing.T) {
 		}
 	}
 }
+
+// TestManyLazyElements moves more elements than a dense tensor may have. The weights of one layer's experts have more.
+func TestManyLazyElements(t *testing.T) {
+	defer func(n int) { maxElements = n }(maxElements)
+	maxElements = 100
+	eager, lazy := both(t, rand.New(rand.NewPCG(1, 3)), 5, 6, 4)
+	e := NewForOpset(18, nil, Options{})
+	op := func(name string, inputs []*Tensor, attrs ...*onnx.Attribute) *Tensor {
+		t.Helper()
+		g := onnx.New(8, 18).Graph
+		got, err := e.Op(g.AddNode(name, nil, []*onnx.Value{g.NewValue("y")}, attrs...), inputs)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return got[0]
+	}
+	x := op("Reshape", []*Tensor{lazy, vector([]int64{5, 2, 3, 4})})
+	x = op("Transpose", []*Tensor{x}, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+	x = op("Reshape", []*Tensor{x, vector([]int64{5, 6, 4})})
+	x = op("Concat", []*Tensor{x, lazy}, onnx.IntAttr("axis", 0))
+	x = op("Gather", []*Tensor{x, vector([]int64{7, 2, 2, 0, 9, 1})}, onnx.IntAttr("axis", 0))
+	got := make([]float64, 4)
+	if err := x.Read(got, 24+4, 1); err != nil { // row 1 of matrix 2, whose rows alternate between its halves
+		t.Fatal(err)
+	}
+	if want := eager.F[2*24+3*4 : 2*24+4*4]; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if _, err := x.Dense(); err == nil {
+		t.Error("a tensor with too many elements was read as a whole")
+	}
+}

@@ -122,10 +122,11 @@ func concat(in []*Tensor, axis int) *Tensor {
 		}
 		shape[axis] += t.Shape[axis]
 	}
-	check(checkShape(shape))
 	if slices.ContainsFunc(in, func(t *Tensor) bool { return t.lazy != nil }) {
+		check(boundShape(shape, maxLazy))
 		return concatLazy(in, axis, shape)
 	}
+	check(checkShape(shape))
 	outer := size(shape[:axis])
 	return &Tensor{DataType: in[0].DataType, Shape: shape,
 		F: join(in, outer, func(t *Tensor) []float64 { return t.F }),
