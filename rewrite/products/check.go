@@ -23,7 +23,10 @@ func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
 	first := group[0]
 	what, key := fmt.Sprintf("the merged products of %q", first.Input(0).Name), ruleProducts+productKind(first)
 	for _, n := range group {
-		for _, v := range n.Inputs[1:] {
+		for i, v := range n.Inputs[1:] {
+			if i == 0 {
+				v = weightOf(n)
+			}
 			if v != nil {
 				key += fmt.Sprint(" ", v.Const.DataType, v.Const.Dims)
 			}
@@ -40,7 +43,7 @@ func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
 	for _, n := range products {
 		outputs = append(outputs, n.Outputs[0])
 	}
-	columns := products[0].Inputs[1].Const.Dims[inputAxis(products[0])]
+	columns := weightOf(products[0]).Const.Dims[inputAxis(products[0])]
 	if isQuantizedProjection(products[0]) {
 		columns = fused.Read[fused.Linear](products[0].Attributes).K
 	}
@@ -79,7 +82,7 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 	few = onnx.New(m.Model.IRVersion, m.Model.Opset(""))
 	few.ImportOpset(fused.Domain, fused.Version)
 	few.Functions = slices.Clone(m.Model.Functions)
-	typ := group[0].Input(1).Const.DataType
+	typ := weightOf(group[0]).Const.DataType
 	if !group[0].Is("MatMul") {
 		typ = m.typeOfProducts(group)
 	}
@@ -87,7 +90,7 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 	for _, n := range group {
 		inputs := make([]*onnx.Value, len(n.Inputs))
 		inputs[0] = x
-		rows := min(n.Input(1).Const.Dims[0], sampleRows)
+		rows := min(weightOf(n).Const.Dims[0], sampleRows)
 		attrs := slices.Clone(n.Attributes)
 		if isQuantizedProjection(n) {
 			columns := fused.Read[fused.Linear](n.Attributes).N
@@ -100,6 +103,10 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 		for i, v := range n.Inputs {
 			if i == 0 || v == nil {
 				continue
+			}
+			transpose := transposeOf(n)
+			if transpose != nil {
+				v = weightOf(n)
 			}
 			t, dims := v.Const, slices.Clone(v.Const.Dims)
 			switch {
@@ -116,6 +123,11 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 				return nil, nil, nil, err
 			}
 			inputs[i] = few.Graph.AddInitializer(part)
+			if transpose != nil {
+				turned := few.Graph.NewValue(part.Name + "_transposed")
+				few.Graph.AddNode("Transpose", []*onnx.Value{inputs[i]}, []*onnx.Value{turned}, transpose.Attributes...)
+				inputs[i] = turned
+			}
 		}
 		p := few.Graph.AddNode(n.OpType, inputs, []*onnx.Value{few.Graph.NewValue(n.Outputs[0].Name)}, attrs...)
 		p.Name, p.Domain, p.Overload, p.Metadata = n.Name, n.Domain, n.Overload, n.Metadata

@@ -18,7 +18,7 @@ func isHalfProjection(n *onnx.Node) bool {
 
 // inputAxis returns the axis of a product's weight that is summed over.
 func inputAxis(n *onnx.Node) int {
-	if isHalfProjection(n) && n.AttrString(fused.AttrLayout, "") == "out_in" {
+	if isHalfProjection(n) && n.AttrString(fused.AttrLayout, "") == "out_in" || transposeOf(n) != nil {
 		return 1
 	}
 	return 0

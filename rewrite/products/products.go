@@ -82,38 +82,70 @@ type merger struct {
 	prover *prove.Prover
 }
 
-// isProjection reports whether a node multiplies a value by a weight [rows, columns] with no other reader.
+// isProjection reports whether a node multiplies a value by a weight with no other reader.
 func isProjection(n *onnx.Node) bool {
 	if !n.Is("MatMul") {
 		return false
 	}
-	w := n.Input(1)
+	w := weightOf(n)
 	return w.IsConstant() && w.Producer == nil && len(w.Const.Dims) == 2 && w.Const.DataType.IsFloat() &&
-		len(w.Uses()) == 1 && !w.IsOutput() && w.Graph == n.Graph
+		isPrivate(w, n.Graph) && isPrivate(n.Input(1), n.Graph)
+}
+
+// isPrivate reports whether a value of this graph has one reader.
+func isPrivate(v *onnx.Value, g *onnx.Graph) bool {
+	return len(v.Uses()) == 1 && !v.IsOutput() && v.Graph == g
+}
+
+// weightOf returns the weight of a product. Of MatMul it is the one before a Transpose.
+func weightOf(n *onnx.Node) *onnx.Value {
+	if t := transposeOf(n); t != nil {
+		return t.Input(0)
+	}
+	return n.Input(1)
+}
+
+// transposeOf returns the Transpose between a weight [out, in] and its MatMul, or nil. PyTorch's exporters write it.
+func transposeOf(n *onnx.Node) *onnx.Node {
+	if !n.Is("MatMul") {
+		return nil
+	}
+	t := n.Input(1).Producer
+	if t == nil || !t.Is("Transpose") || slices.Equal(t.AttrInts("perm"), []int64{0, 1}) {
+		return nil
+	}
+	return t
 }
 
 // floatKind is equal for products whose weights can be concatenated.
 func floatKind(n *onnx.Node) string {
-	w := n.Input(1).Const
-	return fmt.Sprint(w.DataType, w.Dims[0])
+	w, axis := weightOf(n).Const, inputAxis(n)
+	return fmt.Sprint(w.DataType, w.Dims[axis], axis)
 }
 
 // merge replaces several products of one value by one product and a Split. Finish sorts them.
 func (m *merger) merge(g *onnx.Graph, group []*onnx.Node) error {
 	first := group[0]
+	outputs := 1 - inputAxis(first)
 	var weights []*onnx.Tensor
 	var columns []int64
 	for _, n := range group {
-		w := n.Input(1).Const
-		weights, columns = append(weights, w), append(columns, w.Dims[1])
+		w := weightOf(n).Const
+		weights, columns = append(weights, w), append(columns, w.Dims[outputs])
 	}
-	weight, err := onnx.Concat(first.Input(1).Name+"_merged", 1, weights)
+	joined, err := onnx.Concat(weightOf(first).Name+"_merged", outputs, weights)
 	if err != nil {
 		return fmt.Errorf("the products of %q cannot be merged: %w", first.Input(0).Name, err)
 	}
+	weight := m.edit.AddInitializer(g, joined)
+	if outputs == 0 {
+		t := m.edit.AddNode(g, "Transpose", []*onnx.Value{weight}, []*onnx.Value{g.NewValue(weight.Name + "_transposed")},
+			onnx.IntsAttr("perm", []int64{1, 0}))
+		t.Name = first.Label() + "_merged_transpose"
+		weight = t.Outputs[0]
+	}
 	all := g.NewValue(first.Outputs[0].Name + "_merged")
-	product := m.edit.AddNode(g, "MatMul", []*onnx.Value{first.Input(0), m.edit.AddInitializer(g, weight)},
-		[]*onnx.Value{all})
+	product := m.edit.AddNode(g, "MatMul", []*onnx.Value{first.Input(0), weight}, []*onnx.Value{all})
 	product.Name = first.Label() + "_merged"
 	m.split(g, product, columns, group)
 	return nil
@@ -157,5 +189,10 @@ func (m *merger) split(g *onnx.Graph, product *onnx.Node, columns []int64, group
 	}
 	split := m.edit.AddNode(g, "Split", []*onnx.Value{product.Outputs[0], sizes}, parts, onnx.IntAttr("axis", -1))
 	split.Name, split.Metadata = name, meta
+	for _, n := range group {
+		if t := transposeOf(n); t != nil {
+			m.edit.Drop(t)
+		}
+	}
 	m.edit.Drop(group...)
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// kinds are the kinds of products of float32 tokens: by floats, by float16 in two layouts, or by quantized numbers.
-var kinds = []string{"float", "half", "turned", "quantized"}
+// kinds are the kinds of products of float32 tokens: by floats, also behind a Transpose, by float16 in two layouts, or by
+// quantized numbers.
+var kinds = []string{"float", "transposed", "half", "turned", "quantized"}
 
 // twoProducts returns a model with two products of x by constant weights of a kind.
 func twoProducts(t *testing.T, kind string) (*rewritetest.Builder, []*onnx.Node) {
@@ -31,6 +32,9 @@ func twoProducts(t *testing.T, kind string) (*rewritetest.Builder, []*onnx.Node)
 		switch kind {
 		case "float":
 			y = b.Op("MatMul", x, stored(onnx.NewFloat32s("w", []int64{64, 16}, make([]float32, 1024))))
+		case "transposed":
+			w := stored(onnx.NewFloat32s("w", []int64{16, 64}, make([]float32, 1024)))
+			y = b.Op("MatMul", x, b.Op("Transpose", w, onnx.IntsAttr("perm", []int64{1, 0})))
 		case "half", "turned":
 			dims, layout := []int64{16, 64}, "out_in"
 			if kind == "turned" {
@@ -71,7 +75,7 @@ func TestWhichProductsMerge(t *testing.T) {
 		onlyQuantized bool
 		merge         string // the kinds that still merge
 	}{
-		"as they are":    {nil, false, "float half turned quantized"},
+		"as they are":    {nil, false, "float transposed half turned quantized"},
 		"only quantized": {nil, true, "half turned quantized"},
 		"of two values": {func(b *rewritetest.Builder, _, n *onnx.Node) {
 			n.SetInput(0, b.In("other", 3, 64))
@@ -92,7 +96,7 @@ func TestWhichProductsMerge(t *testing.T) {
 			n.SetInput(1, b.Op("Constant", onnx.TensorAttr("value", n.Input(1).Const)))
 		}, false, ""},
 		"integers": {func(_ *rewritetest.Builder, first, n *onnx.Node) {
-			for _, w := range []*onnx.Value{first.Input(1), n.Input(1)} {
+			for _, w := range []*onnx.Value{weightOf(first), weightOf(n)} {
 				if n.Is("MatMul") {
 					w.Const = onnx.NewInt64s("w", make([]int64, 1024))
 					w.Const.Dims = []int64{64, 16}
@@ -100,9 +104,9 @@ func TestWhichProductsMerge(t *testing.T) {
 			}
 		}, false, "half turned quantized"},
 		"elements of another type": {func(_ *rewritetest.Builder, _, n *onnx.Node) {
-			c := *n.Input(1).Const
+			c := *weightOf(n).Const
 			c.DataType = onnx.Int8
-			n.Input(1).Const = &c
+			weightOf(n).Const = &c
 		}, false, ""},
 		"another op": {func(_ *rewritetest.Builder, _, n *onnx.Node) {
 			n.OpType = "Gather" + n.OpType
@@ -110,17 +114,17 @@ func TestWhichProductsMerge(t *testing.T) {
 		"another domain": {func(_ *rewritetest.Builder, _, n *onnx.Node) { n.Domain = "other" }, false, ""},
 		"another format": {func(_ *rewritetest.Builder, _, n *onnx.Node) {
 			n.Metadata = []onnx.Entry{{Key: edit.MetaFormat, Value: "other"}}
-		}, false, "float half turned"},
+		}, false, "float transposed half turned"},
 		"another attribute": {func(_ *rewritetest.Builder, _, n *onnx.Node) {
 			n.SetAttr(onnx.StringAttr("other", "x"))
-		}, false, "float"},
+		}, false, "float transposed"},
 		"a bias": {func(b *rewritetest.Builder, _, n *onnx.Node) {
 			places := map[string]int{fused.LinearName: fused.LinearBias, fused.HalfLinearName: fused.HalfLinearBias}
 			if at := places[n.OpType]; at > 0 {
 				bias := b.Graph.AddInitializer(onnx.NewFloat32s("bias", []int64{16}, make([]float32, 16)))
 				new(edit.Change).SetInput(n, at, bias)
 			}
-		}, false, "float"},
+		}, false, "float transposed"},
 	} {
 		for _, kind := range kinds {
 			b, products := twoProducts(t, kind)
@@ -173,12 +177,13 @@ func TestMergesOfOthers(t *testing.T) {
 // TestFewRows copies products with the first rows of their weights, of a type that is declared or known.
 func TestFewRows(t *testing.T) {
 	for kind, want := range map[string]string{
-		"float":     "float32 MatMul [21 16] [21 16]",
-		"half":      "float32 HalfLinear [16 64] [16] [16 64] [16]",
-		"turned":    "float32 HalfLinear [21 16] [16] [21 16] [16]",
-		"quantized": "float32 Linear [1 2 8 64] [1 2 16] [16] [1 2 8 64] [1 2 16] [16] n=16",
-		"wide":      "float32 Linear [2 2 8 64] [2 2 16] [17] [2 2 8 64] [2 2 16] [17] n=17",
-		"panels":    "float32 Linear [2 2 8 64] [2 2 16] [2 2 8 64] [2 2 16] n=32",
+		"float":      "float32 MatMul [21 16] [21 16]",
+		"transposed": "float32 MatMul [16 64] [16 64]",
+		"half":       "float32 HalfLinear [16 64] [16] [16 64] [16]",
+		"turned":     "float32 HalfLinear [21 16] [16] [21 16] [16]",
+		"quantized":  "float32 Linear [1 2 8 64] [1 2 16] [16] [1 2 8 64] [1 2 16] [16] n=16",
+		"wide":       "float32 Linear [2 2 8 64] [2 2 16] [17] [2 2 8 64] [2 2 16] [17] n=17",
+		"panels":     "float32 Linear [2 2 8 64] [2 2 16] [2 2 8 64] [2 2 16] n=32",
 	} {
 		rows := map[string]int64{"wide": 49, "panels": 64}[kind]
 		made := kind
@@ -213,7 +218,10 @@ func TestFewRows(t *testing.T) {
 			typ, _ := x.Type()
 			got := typ.DataType.String() + " " + copies[0].OpType
 			for _, n := range copies {
-				for _, w := range n.Inputs[1:] {
+				for i, w := range n.Inputs[1:] {
+					if i == 0 {
+						w = weightOf(n)
+					}
 					if w != nil {
 						got += fmt.Sprint(" ", w.Const.Dims)
 					}
@@ -256,7 +264,11 @@ func TestMergedNodes(t *testing.T) {
 			products[0].Name, name = "", products[0].Outputs[0].Name
 		}
 		outputs := []*onnx.Value{products[0].Outputs[0], products[1].Outputs[0]}
-		names := []string{products[0].Input(1).Name, products[1].Input(1).Name}
+		names := []string{weightOf(products[0]).Name, weightOf(products[1]).Name}
+		nodes := 2
+		if kind == "transposed" {
+			nodes = 3
+		}
 		run := &pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model),
 			Skips: func(*onnx.Function) bool { return true }}
 		r, _, err := Apply(run, false)
@@ -267,8 +279,8 @@ func TestMergedNodes(t *testing.T) {
 		n := split.Input(0).Producer
 		if !split.Is("Split") || !slices.Equal(split.Outputs, outputs) || split.AttrInt("axis", 0) != -1 ||
 			split.Name != name+"_split" || n.Name != name+"_merged" ||
-			n.Input(1).Name != names[0]+"_merged" || n.Domain != products[0].Domain ||
-			n.Overload != products[0].Overload || len(b.Graph.Nodes) != 2 {
+			weightOf(n).Name != names[0]+"_merged" || n.Domain != products[0].Domain ||
+			n.Overload != products[0].Overload || len(b.Graph.Nodes) != nodes {
 			t.Errorf("%s: %s and %s", kind, n.Text(), split.Text())
 		}
 		for _, made := range []*onnx.Node{n, split} {
