@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 )
 
 // enableCUDAGraph is the option that makes the CUDA provider record the work of a run and launch it as one.
@@ -16,7 +17,7 @@ const enableCUDAGraph = "enable_cuda_graph"
 // binding that is configured with "gpu_graph_id" -1 are not recorded; runs with another number are recorded under it.
 func (s *Session) RecordsGraphs() bool {
 	for _, p := range s.providers {
-		if FullProvider(p.name) == cudaProvider && p.options[enableCUDAGraph] == "1" {
+		if providers.Full(p.name) == providers.CUDA && p.options[enableCUDAGraph] == "1" {
 			return true
 		}
 	}

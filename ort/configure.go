@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 	"github.com/yalue/onnxruntime_go"
 )
 
@@ -77,7 +78,7 @@ func (c *config) set(o *onnxruntime_go.SessionOptions) error {
 	}
 	for _, p := range c.providers {
 		if err := c.appendProvider(o, p); err != nil {
-			return fmt.Errorf("execution provider %q: %w", ShortProvider(p.name), err)
+			return fmt.Errorf("execution provider %q: %w", providers.Short(p.name), err)
 		}
 	}
 	return c.registerKernels(o)
@@ -130,8 +131,8 @@ func callCollectives(function string) {
 	})
 }
 
-// tryKernels registers a kernel library with options that no session uses.
-func tryKernels(path string) error {
+// TryKernels registers a kernel library with options that no session uses. Load onnxruntime before.
+func TryKernels(path string) error {
 	o, err := onnxruntime_go.NewSessionOptions()
 	if err != nil {
 		return err

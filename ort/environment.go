@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/yalue/onnxruntime_go"
+
+	"github.com/mojo-patch/mojo-patch/ort/internal/places"
 )
 
 // environment is the only onnxruntime of the process.
@@ -22,7 +24,7 @@ func load(path string) (*api, error) {
 	environment.Lock()
 	defer environment.Unlock()
 	if a := environment.api; a != nil {
-		if path != "" && !sameFile(path, a.path) && !holds(path, a.path) {
+		if path != "" && !places.SameFile(path, a.path) && !holds(path, a.path) {
 			return nil, fmt.Errorf("cannot load onnxruntime from %s: this process runs onnxruntime %s from %s already",
 				path, a.version, a.path)
 		}
@@ -51,5 +53,21 @@ func holds(path, library string) bool {
 		return false
 	}
 	found, err := Find(path)
-	return err == nil && sameFile(found.Path, library)
+	return err == nil && places.SameFile(found.Path, library)
+}
+
+// Load loads onnxruntime as the first session does, and returns the library and the execution providers that it was
+// built with. For an empty path it searches; see Find. If only the providers cannot be listed, it returns the library
+// and an error.
+func Load(path string) (Library, []string, error) {
+	a, err := load(path)
+	if err != nil {
+		return Library{}, nil, err
+	}
+	l := a.library("loaded")
+	if found, err := Find(path); err == nil && places.SameFile(found.Path, a.path) {
+		l = found
+	}
+	providers, err := a.providers()
+	return l, providers, err
 }

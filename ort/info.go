@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 )
 
 // Info describes an input or output of a session, as onnxruntime sees it.
@@ -30,4 +31,12 @@ type PlacedNode struct {
 	Domain   string
 	Op       string
 	Name     string
+}
+
+// ProviderFacts are the facts about an execution provider that are known before a session is opened with it.
+type ProviderFacts struct {
+	Name    string             // "QNNExecutionProvider"
+	Library string             // of its plugin; empty for a built-in provider
+	Devices []providers.Device // that it offers; built-in providers seldom list them
+	Error   error              // why the plugin cannot be registered
 }

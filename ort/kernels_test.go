@@ -5,8 +5,6 @@ package ort_test
 import (
 	"encoding/binary"
 	"math"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -52,27 +50,6 @@ func TestKernelsRun(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-func TestDoctor(t *testing.T) {
-	library := orttest.Library(t)
-	facts := ort.Doctor(library, "/no/kernels.so")
-	if facts.LibraryError != nil || facts.Library.Version == "" || facts.Library.API < ort.APILevel {
-		t.Errorf("library: %+v, %v", facts.Library, facts.LibraryError)
-	}
-	if !slices.Contains(facts.Providers, "CPUExecutionProvider") {
-		t.Errorf("providers: %q", facts.Providers)
-	}
-	if facts.KernelsError == nil {
-		t.Error("a kernel library that does not exist is no error")
-	}
-	if facts = ort.Doctor(library, library); facts.KernelsError == nil ||
-		!strings.Contains(facts.KernelsError.Error(), "RegisterCustomOps") {
-		t.Errorf("a library without kernels: %v", facts.KernelsError)
-	}
-	if facts = ort.Doctor(library, orttest.Kernels(t)); facts.KernelsError != nil {
-		t.Error(facts.KernelsError)
 	}
 }
 

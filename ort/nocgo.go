@@ -20,11 +20,10 @@ type api struct {
 	path    string
 }
 
-func load(string) (*api, error) { return nil, errCannotLoad }
+// Load always returns an error.
+func Load(string) (Library, []string, error) { return Library{}, nil, errCannotLoad }
 
 func loadAPI(string) (*api, error) { return nil, errCannotLoad }
-
-func (a *api) providers() ([]string, error) { return nil, errCannotLoad }
 
 // Providers returns an error that wraps ErrNoLibrary.
 func Providers(string, ...string) ([]ProviderFacts, error) { return nil, errCannotLoad }
@@ -38,7 +37,8 @@ func EndCollectives() {}
 // LeaveCollectives does nothing.
 func LeaveCollectives() {}
 
-func tryKernels(string) error { return errCannotLoad }
+// TryKernels always returns an error.
+func TryKernels(string) error { return errCannotLoad }
 
 // Session is a model opened by onnxruntime. Without cgo no session exists.
 type Session struct{}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/diagnose"
 )
 
 func TestWithoutCgo(t *testing.T) {
@@ -16,7 +17,7 @@ func TestWithoutCgo(t *testing.T) {
 	if s, err := ort.Open("model.onnx"); s != nil || !errors.Is(err, ort.ErrNoLibrary) {
 		t.Errorf("Open gives %v, %v", s, err)
 	}
-	if facts := ort.Doctor("", ""); !errors.Is(facts.LibraryError, ort.ErrNoLibrary) {
-		t.Errorf("Doctor gives %+v", facts)
+	if facts := diagnose.Libraries("", ""); !errors.Is(facts.LibraryError, ort.ErrNoLibrary) {
+		t.Errorf("Libraries gives %+v", facts)
 	}
 }

@@ -3,6 +3,8 @@ package ort
 import (
 	"fmt"
 	"slices"
+
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 )
 
 // Optimization is the level to which onnxruntime rewrites a graph when it opens it.
@@ -114,7 +116,7 @@ func WithDimension(name string, size int64) Option {
 
 // WithProvider adds an execution provider by onnxruntime's name ("CUDAExecutionProvider") or a short one ("CUDA",
 // "qnn"). It is built into onnxruntime, or comes from a plugin library that is registered on demand (see
-// FindProviderLibraries). Providers take precedence in the order added; the CPU provider is always last.
+// providers.FindLibraries). Providers take precedence in the order added; the CPU provider is always last.
 //
 // A session with CANN does not let CANN compile the whole graph unless the options set enable_cann_graph. Setting it
 // with registered kernels is an error, because no kernel would be called.
@@ -124,8 +126,8 @@ func WithProvider(name string, options map[string]string) Option {
 
 // HasProvider reports whether options add an execution provider, in any spelling.
 func HasProvider(name string, options ...Option) bool {
-	providers := newConfig(options).providers
-	return slices.ContainsFunc(providers, func(p provider) bool { return SameProvider(p.name, name) })
+	same := func(p provider) bool { return providers.Same(p.name, name) }
+	return slices.ContainsFunc(newConfig(options).providers, same)
 }
 
 // WithProviderLibrary names a plugin library or its folder. WithProvider prefers its providers to built-in ones. It may

@@ -15,6 +15,9 @@ import (
 	"unsafe"
 
 	"github.com/yalue/onnxruntime_go"
+
+	"github.com/mojo-patch/mojo-patch/ort/internal/places"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 )
 
 // plugins are the libraries registered with the process's onnxruntime. They stay registered, because sessions use their
@@ -31,15 +34,15 @@ type registeredPlugin struct {
 
 // pluginDevice is a device of a plugin's provider.
 type pluginDevice struct {
-	Device
+	providers.Device
 	raw onnxruntime_go.EpDevice
 }
 
 // library returns the path of the plugin, "" for a built-in provider.
-func (d pluginDevice) library() string { return d.ProviderMetadata[libraryMetadata] }
+func (d pluginDevice) library() string { return d.ProviderMetadata[providers.LibraryMetadata] }
 
-func describe(devices []pluginDevice) []Device {
-	list := make([]Device, len(devices))
+func describe(devices []pluginDevice) []providers.Device {
+	list := make([]providers.Device, len(devices))
 	for i, d := range devices {
 		list[i] = d.Device
 	}
@@ -48,15 +51,15 @@ func describe(devices []pluginDevice) []Device {
 
 // register registers a plugin library once. Some plugins name their provider by the registration name, so that is the
 // provider in the file name, or else the requested one.
-func (l ProviderLibrary) register(asked string) error {
+func register(l providers.Library, asked string) error {
 	name := l.Provider
 	if name == "" {
-		name = FullProvider(asked)
+		name = providers.Full(asked)
 	}
 	plugins.Lock()
 	defer plugins.Unlock()
 	for _, r := range plugins.registered {
-		if sameFile(r.path, l.Path) {
+		if places.SameFile(r.path, l.Path) {
 			return r.err
 		}
 	}
@@ -72,17 +75,17 @@ func (l ProviderLibrary) register(asked string) error {
 // registers libraries until one offers the provider: those of the given paths, or else those named in the environment,
 // and those found whose file names contain the provider.
 func (a *api) pluginDevices(full string, given []string) (of, all []pluginDevice, err error) {
-	libraries, err := FindProviderLibraries(a.path, given...)
+	libraries, err := providers.FindLibraries(a.path, given...)
 	if err != nil {
 		return nil, nil, err
 	}
-	libraries = slices.DeleteFunc(libraries, func(l ProviderLibrary) bool {
-		return len(given) > 0 && l.Source != givenLibrary || !l.named() && !l.brings(full)
+	libraries = slices.DeleteFunc(libraries, func(l providers.Library) bool {
+		return len(given) > 0 && l.Source != providers.Given || !l.Named() && !l.Brings(full)
 	})
 	// a named library may provide more than its name says
-	slices.SortStableFunc(libraries, func(x, y ProviderLibrary) int {
-		switch brings := x.brings(full); {
-		case brings == y.brings(full):
+	slices.SortStableFunc(libraries, func(x, y providers.Library) int {
+		switch brings := x.Brings(full); {
+		case brings == y.Brings(full):
 			return 0
 		case brings:
 			return -1
@@ -91,7 +94,7 @@ func (a *api) pluginDevices(full string, given []string) (of, all []pluginDevice
 	})
 	var failures []error
 	for _, l := range libraries {
-		if err := l.register(full); err != nil {
+		if err := register(l, full); err != nil {
 			failures = append(failures, err)
 			continue
 		}
@@ -100,7 +103,7 @@ func (a *api) pluginDevices(full string, given []string) (of, all []pluginDevice
 		}
 		all = slices.DeleteFunc(all, func(d pluginDevice) bool { return d.library() == "" })
 		for _, d := range all {
-			if SameProvider(d.Provider, full) && sameFile(d.library(), l.Path) {
+			if providers.Same(d.Provider, full) && places.SameFile(d.library(), l.Path) {
 				of = append(of, d)
 			}
 		}
@@ -125,8 +128,9 @@ func (a *api) devices() ([]pluginDevice, error) {
 		}
 		var c C.mojo_device
 		C.mojo_device_get(a.c, d, &c)
-		devices[i] = pluginDevice{raw: raw, Device: Device{Provider: raw.EpName(), ProviderVendor: raw.EpVendor(),
-			ProviderMetadata: pairs(a, c.ep_metadata), Type: C.GoString(c._type), Vendor: C.GoString(c.vendor),
+		devices[i] = pluginDevice{raw: raw, Device: providers.Device{Provider: raw.EpName(),
+			ProviderVendor: raw.EpVendor(), ProviderMetadata: pairs(a, c.ep_metadata),
+			Type: C.GoString(c._type), Vendor: C.GoString(c.vendor),
 			VendorID: uint32(c.vendor_id), DeviceID: uint32(c.device_id), Metadata: pairs(a, c.metadata)}}
 	}
 	return devices, nil

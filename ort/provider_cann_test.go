@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/yalue/onnxruntime_go"
+
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 )
 
 func TestCANNOptions(t *testing.T) {
@@ -45,10 +47,10 @@ func TestAppendCANN(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer o.Destroy()
-	err = newConfig(nil).appendBuiltIn(a, o, cannProvider,
+	err = newConfig(nil).appendBuiltIn(a, o, providers.CANN,
 		map[string]string{"device_id": "0", "enable_cann_graph": "0"})
 	switch {
-	case findProvider(built, cannProvider) != "":
+	case providers.Find(built, providers.CANN) != "":
 		if err != nil {
 			t.Error(err)
 		}

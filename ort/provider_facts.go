@@ -2,11 +2,15 @@
 
 package ort
 
-import "path/filepath"
+import (
+	"path/filepath"
+
+	"github.com/mojo-patch/mojo-patch/ort/providers"
+)
 
 // Providers lists the available execution providers: those built into the onnxruntime library, then those of plugin
-// libraries (see FindProviderLibraries), which it registers for that. A plugin that cannot be registered is listed with
-// its error. For an empty library it searches; see Find.
+// libraries (see providers.FindLibraries), which it registers for that. A plugin that cannot be registered is listed
+// with its error. For an empty library it searches; see Find.
 func Providers(library string, given ...string) ([]ProviderFacts, error) {
 	a, err := load(library)
 	if err != nil {
@@ -16,17 +20,17 @@ func Providers(library string, given ...string) ([]ProviderFacts, error) {
 	if err != nil {
 		return nil, err
 	}
-	libraries, err := FindProviderLibraries(a.path, given...)
+	libraries, err := providers.FindLibraries(a.path, given...)
 	if err != nil {
 		return nil, err
 	}
 	var failed []ProviderFacts
 	registered := map[string]bool{}
 	for _, l := range libraries {
-		if !l.named() && (registered[l.Provider] || findProvider(built, l.Provider) != "") {
+		if !l.Named() && (registered[l.Provider] || providers.Find(built, l.Provider) != "") {
 			continue // a duplicate, or a library that a built-in provider loads itself
 		}
-		if err := l.register(filepath.Base(l.Path)); err != nil {
+		if err := register(l, filepath.Base(l.Path)); err != nil {
 			failed = append(failed, ProviderFacts{Name: l.Provider, Library: l.Path, Error: err})
 			continue
 		}

@@ -178,7 +178,7 @@ func TestSchemas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folders := []string{"golden", "llm/generate", "llm/weights", "ort", "patterns/reason",
+	folders := []string{"golden", "llm/generate", "llm/weights", "ort/providers", "patterns/reason",
 		"rewrite", "rewrite/dims", "rewrite/inline", "rewrite/latentcache", "rewrite/pagedcache", "rewrite/precision",
 		"rewrite/products", "rewrite/prove", "rewrite/quantize", "rewrite/quantized", "rewrite/registry",
 		"rewrite/staticcache", "rewrite/streams", "rewrite/target", "trace"}

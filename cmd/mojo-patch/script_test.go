@@ -14,6 +14,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -89,7 +90,7 @@ func TestScripts(t *testing.T) {
 			case "cuda", "azure": // azure takes no nodes, and most builds of onnxruntime have it
 				facts, err := ort.Providers(onnxruntime)
 				return slices.ContainsFunc(facts, func(f ort.ProviderFacts) bool {
-					return ort.SameProvider(f.Name, c)
+					return providers.Same(f.Name, c)
 				}), err
 			}
 			return false, errors.New("unknown condition")

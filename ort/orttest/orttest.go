@@ -11,6 +11,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 )
 
 // RequireVariable is the environment variable that turns skipping into failing.
@@ -32,7 +33,7 @@ func Provider() ort.Option {
 }
 
 // CUDA reports whether the execution provider under test is CUDA's.
-func CUDA() bool { return ort.SameProvider(os.Getenv(ProviderVariable), "CUDA") }
+func CUDA() bool { return providers.Same(os.Getenv(ProviderVariable), "CUDA") }
 
 // CUDAGraphs is Provider with CUDA graphs recorded.
 func CUDAGraphs() ort.Option {

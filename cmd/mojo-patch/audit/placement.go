@@ -12,6 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
 	"github.com/mojo-patch/mojo-patch/ort/kernels"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
@@ -107,13 +108,13 @@ func listed(device string, n *onnx.Node, m *onnx.Model, facts *infer.Facts) (on 
 	refused = runtime.Refused(device, n.Domain, n.OpType, opset, types)
 	switch {
 	case refused == nil:
-		return ort.ShortProvider(device), nil
+		return providers.Short(device), nil
 	case device == kernels.CPU:
 		return "", refused
 	case runtime.Refused(kernels.CPU, n.Domain, n.OpType, opset, types) != nil:
 		return "", fmt.Errorf("%w; the CPU has no kernel either", refused)
 	}
-	return ort.ShortProvider(session.ProviderCPU), refused
+	return providers.Short(session.ProviderCPU), refused
 }
 
 // hasFused returns why the provider has no kernel for a fused op, or nil if it has one.
@@ -137,13 +138,13 @@ func (f *options) placeSession(r *Report, alone *loneNodes, placed []ort.PlacedN
 		}
 	})
 	for _, x := range placed {
-		on := ort.ShortProvider(x.Provider)
+		on := providers.Short(x.Provider)
 		r.Placed[on]++
 		n := named[cli.DomainName(x.Domain)+" "+x.Op+" "+x.Name]
 		if n != nil {
 			p.nodes[n] = on
 		}
-		if ort.SameProvider(on, f.backend.Provider) {
+		if providers.Same(on, f.backend.Provider) {
 			continue
 		}
 		e := placedOp{Domain: cli.DomainName(x.Domain), Op: x.Op, Types: []string{}, On: on,
@@ -173,7 +174,7 @@ func (f *options) placeAlone(r *Report, alone *loneNodes) (*placement, error) {
 			case x.on == "": // its parts are placed instead
 			default:
 				r.Placed[x.on]++
-				if !ort.SameProvider(x.on, f.backend.Provider) {
+				if !providers.Same(x.on, f.backend.Provider) {
 					r.elsewhere(placedOp{cli.DomainName(n.Domain), n.OpType, inputTypes(n, alone.facts), x.on, 0,
 						f.reason(alone, n)})
 				}
@@ -188,7 +189,7 @@ func (f *options) reason(alone *loneNodes, n *onnx.Node) string {
 	switch x := alone.place(n); {
 	case x.err != nil || x.on == "":
 		return "the provider does not support it"
-	case ort.SameProvider(x.on, f.backend.Provider):
+	case providers.Same(x.on, f.backend.Provider):
 		return "the provider supports it, but onnxruntime computes shapes on the CPU, or its neighbors run there"
 	}
 	return "the provider has no kernel for these types and attributes"
@@ -322,8 +323,8 @@ func (l *loneNodes) open(m *onnx.Model, encoded []byte) lonePlace {
 	}
 	on := l.flags.backend.Provider
 	for _, x := range placed { // one node elsewhere places the whole function there
-		if !ort.SameProvider(x.Provider, on) {
-			on = ort.ShortProvider(x.Provider)
+		if !providers.Same(x.Provider, on) {
+			on = providers.Short(x.Provider)
 			break
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 )
 
 // systemPackages are the Debian packages of the libraries that onnxruntime and the kernels are linked against.
@@ -17,7 +18,7 @@ var systemPackages = map[string]string{
 	"libOpenCL.so.1": "ocl-icd-libopencl1",
 }
 
-// providerPackages are the Python packages of execution providers, by the lower-case names that ort.ShortProvider
+// providerPackages are the Python packages of execution providers, by the lower-case names that providers.Short
 // returns.
 var providerPackages = map[string]string{
 	"cuda":     "onnxruntime-gpu[cuda,cudnn]",
@@ -79,7 +80,7 @@ func adviceKernels(err error) string {
 // adviceProvider says how to get an execution provider of onnxruntime.
 func adviceProvider(name string, err error) string {
 	const help = "mojo-patch run --help explains how to name providers, and the folders that are searched"
-	if p := providerPackages[strings.ToLower(ort.ShortProvider(name))]; p != "" {
+	if p := providerPackages[strings.ToLower(providers.Short(name))]; p != "" {
 		return adviceFor(err, "", p, "; "+help)
 	}
 	return help

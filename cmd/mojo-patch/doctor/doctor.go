@@ -13,7 +13,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/prober"
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/session"
-	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/diagnose"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 	"github.com/spf13/cobra"
 )
 
@@ -98,14 +99,14 @@ an NPU's documentation.`,
 			if err != nil {
 				return err
 			}
-			list, providers, verdict := f.examine(a)
+			list, reports, verdict := f.examine(a)
 			list = append(list, model...)
 			if wrong && verdict == nil {
 				verdict = cli.Failed(nil)
 			}
 			if a.JSON {
 				list = slices.DeleteFunc(list, func(f finding) bool { return f.provider })
-				result := Result{cli.JSONSchema, cli.Version(), list, append([]providerReport{}, providers...)}
+				result := Result{cli.JSONSchema, cli.Version(), list, append([]providerReport{}, reports...)}
 				if err := a.PrintJSON(result); err != nil {
 					return err
 				}
@@ -130,8 +131,8 @@ an NPU's documentation.`,
 }
 
 // examine collects the findings. verdict is an error with an exit code and no message, or nil if all is well.
-func (f *doctorFlags) examine(a *cli.App) (list []finding, providers []providerReport, verdict error) {
-	facts := ort.Doctor(f.onnxruntime, f.kernelsLib)
+func (f *doctorFlags) examine(a *cli.App) (list []finding, reports []providerReport, verdict error) {
+	facts := diagnose.Libraries(f.onnxruntime, f.kernelsLib)
 	list = append(list, finding{What: "mojo-patch",
 		Found: fmt.Sprintf("%s, %s, %s/%s", cli.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)})
 	code := cli.ExitDone
@@ -150,10 +151,10 @@ func (f *doctorFlags) examine(a *cli.App) (list []finding, providers []providerR
 	if facts.LibraryError == nil {
 		add(finding{What: "providers", Found: strings.Join(facts.Providers, ", ")}, nil)
 		var err error
-		providers, err = f.providers()
-		for _, p := range providers {
+		reports, err = f.providers()
+		for _, p := range reports {
 			switch line := p.finding(); {
-			case err != nil && ort.SameProvider(p.Name, f.provider.Provider):
+			case err != nil && providers.Same(p.Name, f.provider.Provider):
 			case a.Verbose:
 				list = append(list, line)
 			default:
@@ -171,7 +172,7 @@ func (f *doctorFlags) examine(a *cli.App) (list []finding, providers []providerR
 	}
 	add(finding{What: "kernel library", Found: facts.Kernels, Advice: adviceKernels(facts.KernelsError)}, kernelsError)
 	if code != cli.ExitDone {
-		return list, providers, cli.ExitWith(code, nil)
+		return list, reports, cli.ExitWith(code, nil)
 	}
 	rows, missing := prober.TryKernels(a, f.onnxruntime, f.kernelsLib)
 	var wrong []error
@@ -202,7 +203,7 @@ func (f *doctorFlags) examine(a *cli.App) (list []finding, providers []providerR
 	case code != cli.ExitDone:
 		verdict = cli.ExitWith(code, nil)
 	}
-	return list, providers, verdict
+	return list, reports, verdict
 }
 
 // Result is the result of doctor.

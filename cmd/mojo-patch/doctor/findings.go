@@ -10,6 +10,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/diagnose"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
 	"github.com/spf13/cobra"
@@ -106,12 +108,12 @@ func (f *modelFlags) finding(t *target.Target, sites []rewrite.SiteReport) findi
 
 // providerReport is doctor's result for one execution provider.
 type providerReport struct {
-	Name    string       `json:"name"`
-	Library string       `json:"library,omitempty"` // of the plugin; without one onnxruntime was built with it
-	Opens   bool         `json:"opens"`             // it opens a model of one node
-	OnCPU   bool         `json:"on_cpu,omitempty"`  // that node runs on the CPU provider
-	Error   string       `json:"error,omitempty"`
-	Devices []ort.Device `json:"devices"`
+	Name    string             `json:"name"`
+	Library string             `json:"library,omitempty"` // of the plugin; without one onnxruntime was built with it
+	Opens   bool               `json:"opens"`             // it opens a model of one node
+	OnCPU   bool               `json:"on_cpu,omitempty"`  // that node runs on the CPU provider
+	Error   string             `json:"error,omitempty"`
+	Devices []providers.Device `json:"devices"`
 }
 
 // providers tries every available execution provider. A provider that was not requested may fail: an onnxruntime with
@@ -130,7 +132,7 @@ func (f *doctorFlags) providers() ([]providerReport, error) {
 	for _, fact := range facts {
 		r := providerReport{Name: fact.Name, Library: fact.Library, Devices: fact.Devices}
 		if r.Devices == nil {
-			r.Devices = []ort.Device{}
+			r.Devices = []providers.Device{}
 		}
 		err := fact.Error
 		if err == nil {
@@ -138,13 +140,14 @@ func (f *doctorFlags) providers() ([]providerReport, error) {
 			if fact.Library != "" {
 				more = append(more, ort.WithProviderLibrary(fact.Library))
 			}
-			if ort.SameProvider(fact.Name, asked) {
-				err = ort.TryProvider(fact.Name, options, append(more, ort.WithProviderDevice(f.provider.Device))...)
+			if providers.Same(fact.Name, asked) {
+				err = diagnose.TryProvider(fact.Name, options,
+					append(more, ort.WithProviderDevice(f.provider.Device))...)
 			} else {
-				err = ort.TryProvider(fact.Name, nil, more...)
+				err = diagnose.TryProvider(fact.Name, nil, more...)
 			}
 		}
-		r.OnCPU = errors.Is(err, ort.ErrOnCPU)
+		r.OnCPU = errors.Is(err, diagnose.ErrOnCPU)
 		r.Opens = err == nil || r.OnCPU
 		if err != nil && !r.OnCPU {
 			r.Error = err.Error()
@@ -154,13 +157,13 @@ func (f *doctorFlags) providers() ([]providerReport, error) {
 	if asked == "" {
 		return list, nil
 	}
-	i := slices.IndexFunc(list, func(r providerReport) bool { return ort.SameProvider(r.Name, asked) })
+	i := slices.IndexFunc(list, func(r providerReport) bool { return providers.Same(r.Name, asked) })
 	if i < 0 {
 		// the error names the searched places
-		return list, ort.TryProvider(asked, options, ort.WithLibrary(f.onnxruntime))
+		return list, diagnose.TryProvider(asked, options, ort.WithLibrary(f.onnxruntime))
 	}
 	if list[i].OnCPU {
-		return list, fmt.Errorf("%s: %w", list[i].Name, ort.ErrOnCPU)
+		return list, fmt.Errorf("%s: %w", list[i].Name, diagnose.ErrOnCPU)
 	}
 	if !list[i].Opens {
 		return list, errors.New(list[i].Error)
@@ -170,14 +173,14 @@ func (f *doctorFlags) providers() ([]providerReport, error) {
 
 // finding puts the report into a line, with one line more for the plugin and for each device.
 func (r providerReport) finding() finding {
-	f := finding{What: ort.ShortProvider(r.Name), Found: "runs a product of two matrices"}
+	f := finding{What: providers.Short(r.Name), Found: "runs a product of two matrices"}
 	if r.Name == "" {
 		f.What = "plugin"
 	}
 	f.provider = true
 	switch {
 	case r.OnCPU:
-		f.Found = ort.ErrOnCPU.Error()
+		f.Found = diagnose.ErrOnCPU.Error()
 	case !r.Opens:
 		f.Found, f.unusable = "does not open without options: "+r.Error, true
 	}

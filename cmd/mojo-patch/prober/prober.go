@@ -12,6 +12,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/diagnose"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 )
 
 // The IR version and opset of the one-node models that kernels run in; every supported onnxruntime reads them.
@@ -50,15 +52,15 @@ func New(onnxruntime, kernels, provider string) (*Prober, error) {
 	if err != nil {
 		return nil, err
 	}
-	facts := ort.Doctor(lib.Path, path)
+	facts := diagnose.Libraries(lib.Path, path)
 	if facts.LibraryError == nil && facts.KernelsError != nil {
 		return nil, cli.Environment(fmt.Errorf("%w: %w", ErrBrokenKernels, facts.KernelsError))
 	}
-	if provider == session.ProviderCUDA && !slices.Contains(facts.Providers, ort.FullProvider(session.ProviderCUDA)) {
+	if provider == session.ProviderCUDA && !slices.Contains(facts.Providers, providers.Full(session.ProviderCUDA)) {
 		return nil, cli.Environment(fmt.Errorf("onnxruntime %s of %s has no CUDA provider", lib.Version, lib.Path))
 	}
 	if provider == session.ProviderCUDA { // a provider detects its device only with a model
-		if err := ort.TryProvider(provider, nil, ort.WithLibrary(lib.Path)); err != nil {
+		if err := diagnose.TryProvider(provider, nil, ort.WithLibrary(lib.Path)); err != nil {
 			return nil, cli.Environment(fmt.Errorf("onnxruntime's CUDA provider does not start here: %w", err))
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 	"github.com/spf13/cobra"
 )
 
@@ -23,7 +24,7 @@ Plugin libraries are found beside onnxruntime, in Python packages and by --provi
 kernels are for cpu, cuda and cann: on other providers fused ops run as their function bodies, unless
 --kernels on or --kernels-lib is given. mojo-patch doctor lists the providers.`
 
-// The providers with kernels, by the names that ort.ShortProvider returns.
+// The providers with kernels, by the names that providers.Short returns.
 const (
 	ProviderCPU  = DeviceCPU
 	ProviderCUDA = DeviceCUDA
@@ -45,7 +46,7 @@ func CUDAOption(more map[string]string) ort.Option {
 
 // ProviderFlags choose the execution provider of onnxruntime and its options.
 type ProviderFlags struct {
-	Provider  string   // as ort.ShortProvider returns it, after CheckProvider
+	Provider  string   // as providers.Short returns it, after CheckProvider
 	given     []string // options, KEY=VALUE
 	Libraries []string // of plugins
 	Device    string   // the type of device, or ""
@@ -64,12 +65,12 @@ func (f *ProviderFlags) NameFlags(c *cobra.Command, standard string) {
 		standard)
 	flags.StringArrayVar(&f.given, "provider-option", nil, "KEY=VALUE: an option of --provider; repeatable")
 	flags.StringArrayVar(&f.Libraries, "provider-library", nil,
-		"a plugin library that brings --provider, or its folder; repeatable (default: $"+ort.ProviderLibraryVariable+
+		"a plugin library that brings --provider, or its folder; repeatable (default: $"+providers.LibraryVariable+
 			", beside onnxruntime, Python packages)")
 	flags.StringVar(&f.Device, "provider-device", "",
 		"the type of device that a plugin's provider uses: cpu, gpu or npu (default: all it offers)")
 	cli.CompleteValues(c, "provider", func() []string {
-		names := ort.KnownProviders()
+		names := providers.Known()
 		for i, n := range names {
 			names[i] = strings.ToLower(n)
 		}
@@ -82,7 +83,7 @@ func (f *ProviderFlags) NameFlags(c *cobra.Command, standard string) {
 // Split separates the provider's options after the first arguments from the rest. Without --provider there are none.
 func (f *ProviderFlags) Split(args []string, first int) (rest, options []string) {
 	for i, arg := range args {
-		if i >= first && f.Provider != "" && (first == 0 || !ort.SameProvider(f.Provider, ProviderCPU)) &&
+		if i >= first && f.Provider != "" && (first == 0 || !providers.Same(f.Provider, ProviderCPU)) &&
 			cli.OptionArgument.MatchString(arg) {
 			if _, err := os.Stat(arg); err != nil {
 				options = append(options, arg)
@@ -129,7 +130,7 @@ func (f *ProviderFlags) Options() (map[string]string, error) {
 // providers does not need. It shortens the provider's name.
 func (f *ProviderFlags) CheckProvider(lists bool) error {
 	if f.Provider != "" {
-		f.Provider = ort.ShortProvider(f.Provider)
+		f.Provider = providers.Short(f.Provider)
 	}
 	options, err := f.Options()
 	if err != nil {
@@ -201,7 +202,7 @@ func (f *ProviderFlags) placed(a *cli.App, s *ort.Session, path string) {
 	on := 0
 	others := map[string]int{}
 	for _, n := range nodes {
-		if ort.SameProvider(n.Provider, f.Provider) {
+		if providers.Same(n.Provider, f.Provider) {
 			on++
 		} else {
 			others[n.Op]++
@@ -220,6 +221,6 @@ func (f *ProviderFlags) placed(a *cli.App, s *ort.Session, path string) {
 // errProvider reports whether an error is about a missing provider or a wrong option of it.
 func errProvider(err error) bool {
 	text := err.Error()
-	return errors.Is(err, ort.ErrNoProvider) || strings.Contains(text, "execution provider ") ||
+	return errors.Is(err, providers.ErrUnavailable) || strings.Contains(text, "execution provider ") ||
 		strings.Contains(text, "Error creating execution provider")
 }

@@ -1,4 +1,4 @@
-package ort
+package providers
 
 import (
 	"errors"
@@ -11,17 +11,18 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/internal/libpath"
 	"github.com/mojo-patch/mojo-patch/internal/regular"
+	"github.com/mojo-patch/mojo-patch/ort/internal/places"
 )
 
-// ProviderLibraryVariable is the environment variable that names plugin libraries of execution providers or their
+// LibraryVariable is the environment variable that names plugin libraries of execution providers or their
 // folders: absolute paths, separated as in PATH.
-const ProviderLibraryVariable = "MOJO_PROVIDER_LIBRARY"
+const LibraryVariable = "MOJO_PROVIDER_LIBRARY"
 
-// ErrNoProvider reports that an execution provider, or a device for it, is not available.
-var ErrNoProvider = errors.New("not available")
+// ErrUnavailable reports that an execution provider, or a device for it, is not available.
+var ErrUnavailable = errors.New("not available")
 
-// ProviderLibrary is a plugin: a shared library that adds an execution provider to any onnxruntime.
-type ProviderLibrary struct {
+// Library is a plugin: a shared library that adds an execution provider to any onnxruntime.
+type Library struct {
 	Path     string `json:"path"`
 	Provider string `json:"provider"` // from its file name: "QNNExecutionProvider"
 	Source   string `json:"source"`   // where it was found
@@ -29,31 +30,31 @@ type ProviderLibrary struct {
 
 // The sources of explicitly named libraries.
 const (
-	givenLibrary       = "given path"
-	environmentLibrary = "$" + ProviderLibraryVariable
+	Given       = "given path"
+	environment = "$" + LibraryVariable
 )
 
-// named reports whether the library was named explicitly.
-func (l ProviderLibrary) named() bool {
-	return l.Source == givenLibrary || l.Source == environmentLibrary
+// Named reports whether the library was named explicitly.
+func (l Library) Named() bool {
+	return l.Source == Given || l.Source == environment
 }
 
-// brings reports whether the library's file name contains the provider.
-func (l ProviderLibrary) brings(full string) bool {
+// Brings reports whether the library's file name contains the provider.
+func (l Library) Brings(full string) bool {
 	base, _, _ := strings.Cut(full, ".") // a plugin may have several: "OpenVINOExecutionProvider.AUTO"
-	return l.Provider != "" && SameProvider(l.Provider, base)
+	return l.Provider != "" && Same(l.Provider, base)
 }
 
-// FindProviderLibraries lists the plugin libraries of execution providers: those of the given paths and of
+// FindLibraries lists the plugin libraries of execution providers: those of the given paths and of
 // $MOJO_PROVIDER_LIBRARY, each a file or a folder, then those beside the onnxruntime library, in the Python packages
-// beside it, and in those of the Pythons that Find searches. It recognizes file names
+// beside it, and in those of the Pythons that ort.Find searches. It recognizes file names
 // (libonnxruntime_providers_NAME.so, libonnxruntime_ep_NAME.so) and loads no library. A given path without a plugin is
 // an error.
-func FindProviderLibraries(onnxruntime string, given ...string) ([]ProviderLibrary, error) {
-	var list []ProviderLibrary
+func FindLibraries(onnxruntime string, given ...string) ([]Library, error) {
+	var list []Library
 	add := func(path, source string) {
-		if !slices.ContainsFunc(list, func(l ProviderLibrary) bool { return sameFile(l.Path, path) }) {
-			list = append(list, ProviderLibrary{Path: path, Provider: providerOfFile(path), Source: source})
+		if !slices.ContainsFunc(list, func(l Library) bool { return places.SameFile(l.Path, path) }) {
+			list = append(list, Library{Path: path, Provider: providerOfFile(path), Source: source})
 		}
 	}
 	explicit := func(paths []string, source string) error {
@@ -68,21 +69,21 @@ func FindProviderLibraries(onnxruntime string, given ...string) ([]ProviderLibra
 		}
 		return nil
 	}
-	if err := explicit(given, givenLibrary); err != nil {
+	if err := explicit(given, Given); err != nil {
 		return nil, err
 	}
-	paths, err := libpath.Variables(ProviderLibraryVariable)
+	paths, err := libpath.Variables(LibraryVariable)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoProvider, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	if err := explicit(paths, environmentLibrary); err != nil {
+	if err := explicit(paths, environment); err != nil {
 		return nil, err
 	}
 	for _, place := range pluginPlaces(onnxruntime) {
 		for _, pattern := range pluginPatterns {
-			for _, path := range matches(filepath.Join(place.pattern, pattern)) {
+			for _, path := range places.Matches(filepath.Join(place.Pattern, pattern)) {
 				if providerOfFile(path) != "" {
-					add(path, place.source)
+					add(path, place.Source)
 				}
 			}
 		}
@@ -106,7 +107,7 @@ var pluginPatterns, pluginExtension = func() ([]string, string) {
 func pluginsAt(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the provider library cannot be read: %w", ErrNoProvider, err)
+		return nil, fmt.Errorf("%w: the provider library cannot be read: %w", ErrUnavailable, err)
 	}
 	full, err := filepath.Abs(path) // the dynamic linker searches its own path for a bare name
 	if err != nil {
@@ -114,43 +115,43 @@ func pluginsAt(path string) ([]string, error) {
 	}
 	if !info.IsDir() {
 		if err := regular.Check(path); err != nil {
-			return nil, fmt.Errorf("%w: the provider library: %w", ErrNoProvider, err)
+			return nil, fmt.Errorf("%w: the provider library: %w", ErrUnavailable, err)
 		}
 		return []string{full}, nil
 	}
 	var found []string
 	for _, pattern := range pluginPatterns {
-		for _, p := range matches(filepath.Join(full, pattern)) {
+		for _, p := range places.Matches(filepath.Join(full, pattern)) {
 			if providerOfFile(p) != "" {
 				found = append(found, p)
 			}
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%w: the folder %s does not contain %s", ErrNoProvider, path,
+		return nil, fmt.Errorf("%w: the folder %s does not contain %s", ErrUnavailable, path,
 			strings.Join(pluginPatterns, " or "))
 	}
 	return found, nil
 }
 
 // pluginPlaces returns the folders with plugins: onnxruntime's own, and those of Python packages.
-func pluginPlaces(onnxruntime string) []place {
-	var list []place
+func pluginPlaces(onnxruntime string) []places.Place {
+	var list []places.Place
 	packages := func(source, folder string) {
 		for _, below := range []string{"", "capi"} {
-			list = append(list, place{source, filepath.Join(folder, "onnxruntime*", below)})
+			list = append(list, places.Place{Source: source, Pattern: filepath.Join(folder, "onnxruntime*", below)})
 		}
 	}
 	if onnxruntime != "" {
 		folder := filepath.Dir(onnxruntime)
-		list = append(list, place{"beside onnxruntime", folder})
+		list = append(list, places.Place{Source: "beside onnxruntime", Pattern: folder})
 		if filepath.Base(folder) == "capi" {
 			packages("Python packages beside onnxruntime", filepath.Dir(filepath.Dir(folder)))
 		}
 	}
-	environments, pythons := pythonPackages()
+	environments, pythons := places.Packages()
 	for _, p := range append(environments, pythons...) {
-		packages(p.source, p.pattern)
+		packages(p.Source, p.Pattern)
 	}
 	return list
 }
@@ -164,7 +165,7 @@ func providerOfFile(path string) string {
 			if short == "shared" || short == "" { // the library that providers share is not a provider
 				return ""
 			}
-			return FullProvider(short)
+			return Full(short)
 		}
 	}
 	return ""

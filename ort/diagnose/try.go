@@ -1,4 +1,4 @@
-package ort
+package diagnose
 
 import (
 	"encoding/binary"
@@ -7,15 +7,9 @@ import (
 	"math"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/ort"
+	"github.com/mojo-patch/mojo-patch/ort/providers"
 )
-
-// ProviderFacts are the facts about an execution provider that are known before a session is opened with it.
-type ProviderFacts struct {
-	Name    string   // "QNNExecutionProvider"
-	Library string   // of its plugin; empty for a built-in provider
-	Devices []Device // that it offers; built-in providers seldom list them
-	Error   error    // why the plugin cannot be registered
-}
 
 // ErrOnCPU reports that a provider leaves a model to onnxruntime's CPU provider.
 var ErrOnCPU = errors.New("it opens, but leaves a product of two matrices to the CPU provider")
@@ -25,16 +19,16 @@ const noFallback = "session.disable_cpu_ep_fallback"
 
 // TryProvider opens a model of one node, a product of two small matrices, with the provider, runs it and checks the
 // result. Many providers find out only then whether they have a device.
-func TryProvider(name string, options map[string]string, more ...Option) error {
+func TryProvider(name string, options map[string]string, more ...ort.Option) error {
 	model, err := product()
 	if err != nil {
 		return err
 	}
-	open := append([]Option{WithProvider(name, options), WithThreads(1)}, more...)
-	if SameProvider(name, cpuProvider) {
+	open := append([]ort.Option{ort.WithProvider(name, options), ort.WithThreads(1)}, more...)
+	if providers.Same(name, providers.CPU) {
 		return tryProduct(model, open)
 	}
-	strict := tryProduct(model, append(open, WithConfig(noFallback, "1")))
+	strict := tryProduct(model, append(open, ort.WithConfig(noFallback, "1")))
 	if strict == nil || errors.Is(strict, errWrongProduct) {
 		return strict
 	}
@@ -67,8 +61,8 @@ func product() ([]byte, error) {
 	return onnx.Marshal(m)
 }
 
-func tryProduct(model []byte, options []Option) error {
-	s, err := OpenBytes(model, "", options...)
+func tryProduct(model []byte, options []ort.Option) error {
+	s, err := ort.OpenBytes(model, "", options...)
 	if err != nil {
 		return err
 	}
