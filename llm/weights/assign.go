@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/llm/weights/checkpoint"
+	"github.com/mojo-patch/mojo-patch/llm/weights/parameters"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -16,7 +18,7 @@ type candidate struct {
 
 func (x *matcher) candidates(v *onnx.Value) []candidate {
 	list := []candidate{{v.Name, ByName}}
-	for _, name := range parameterNames(v) {
+	for _, name := range parameters.Names(v) {
 		list = append(list, candidate{name, ByModule})
 	}
 	if name := x.roles[v]; name != "" {
@@ -48,7 +50,7 @@ func (x *matcher) assign(v *onnx.Value) (*assignment, error) {
 	for _, c := range x.candidates(v) {
 		a, err := x.named(v, c)
 		switch {
-		case a != nil && c.rule == ByModule && isExpertParameter.MatchString(c.name):
+		case a != nil && c.rule == ByModule && parameters.IsExpertParameter(c.name):
 			if stack != nil && stack.recipe.key() != a.recipe.key() {
 				return nil, fmt.Errorf("it may be %s or %s: use --map to "+
 					"choose", stack.tensors[0].Name, a.tensors[0].Name)
@@ -75,7 +77,7 @@ func (x *matcher) tied(v *onnx.Value) (a *assignment, err error) {
 			return nil, err
 		case t == nil:
 			continue
-		case x.c.untied:
+		case x.c.Untied:
 			return nil, fmt.Errorf("the checkpoint has only %s, but its config.json says that the head and the token "+
 				"embedding are separate (tie_word_embeddings)", t.Name)
 		case hasName(c.name, embeddings) && x.consumed[t]:
@@ -113,12 +115,12 @@ func (x *matcher) named(v *onnx.Value, c candidate) (a *assignment, err error) {
 }
 
 // single makes an initializer from one tensor.
-func (x *matcher) single(v *onnx.Value, t *Tensor, own bool) (*assignment, error) {
+func (x *matcher) single(v *onnx.Value, t *checkpoint.Tensor, own bool) (*assignment, error) {
 	transposed, err := x.orient(v, matrixOf(t, t.Dims), own)
 	if err != nil {
 		return nil, err
 	}
-	heads, err := t.arch.ropeHeads(t.Name)
+	heads, err := t.Arch.RopeHeads(t.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +145,7 @@ func (x *matcher) mapped(v *onnx.Value, e MapEntry) (*assignment, error) {
 		return nil, fmt.Errorf("the map names the tensor %s, which is not in any file", e.Tensor)
 	}
 	want := v.Const.Dims
-	if e.Shape != nil && !same(e.Shape, want) {
+	if e.Shape != nil && !slices.Equal(e.Shape, want) {
 		return nil, &mismatch{"the map's entry", e.Shape, want}
 	}
 	k := len(t.Dims)
@@ -154,7 +156,7 @@ func (x *matcher) mapped(v *onnx.Value, e MapEntry) (*assignment, error) {
 		}
 		found[k-1], found[k-2] = found[k-2], found[k-1]
 	}
-	if !same(found, want) {
+	if !slices.Equal(found, want) {
 		return nil, &mismatch{t.Name, found, want}
 	}
 	r, err := newRecipe(want, t, e.Transposed, e.RopeHeads, float32(e.Add))

@@ -1,11 +1,11 @@
-// Package weights puts the tensors of a checkpoint into a graph without weights, strips the weights of a model, and
-// describes tensors.
+// Package weights puts the tensors of a checkpoint into a graph without weights, strips the weights of a model, and lists
+// its quantized matrices.
 //
-// Open reads a checkpoint: GGUF files, safetensors files, an index of such files, or a folder of them. Match finds the
+// checkpoint.Open reads GGUF files, safetensors files, an index of such files, or a folder of them. Match finds the
 // tensor of each initializer whose external data are missing, by a map (ReadMap) or by rules, and works out its
 // conversion: swapped axes, reordered rows. Plan.Apply sets the initializers to tensors whose elements are read,
 // dequantized and cast one after the other when the model is written. Report reports the results. Strip does the
-// opposite, and Statistics describe the elements of a tensor.
+// opposite.
 //
 // # Names
 //
@@ -13,7 +13,7 @@
 // prefixes such as "model." or "module.". If that fails, its name is derived from the nodes that read it: from their
 // metadata (pkg.torch.onnx.name_scopes, namespace), from their names in TorchScript exports
 // ("/model/layers.0/self_attn/q_proj/MatMul"), or else from their role in a decoder layer. GGUF files use llama.cpp's
-// names (gguf_names.txt).
+// names (package llamacpp).
 //
 // # Layouts
 //

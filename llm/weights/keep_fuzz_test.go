@@ -11,6 +11,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/cputime"
 	"github.com/mojo-patch/mojo-patch/llm/checkpoints"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
+	"github.com/mojo-patch/mojo-patch/llm/weights/checkpoint"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -88,7 +89,7 @@ func FuzzKeep(f *testing.F) {
 
 // fill loads a graph and writes it.
 func fill(m *onnx.Model, path string, keeps bool) error {
-	c, err := weights.Open(path)
+	c, err := checkpoint.Open(path)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/llm/checkpoints"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
+	"github.com/mojo-patch/mojo-patch/llm/weights/checkpoint"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -45,9 +46,9 @@ func stripped(t *testing.T, name string) *onnx.Model {
 	return g
 }
 
-func open(t *testing.T, paths ...string) *weights.Checkpoint {
+func open(t *testing.T, paths ...string) *checkpoint.Checkpoint {
 	t.Helper()
-	c, err := weights.Open(paths...)
+	c, err := checkpoint.Open(paths...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,8 @@ func open(t *testing.T, paths ...string) *weights.Checkpoint {
 }
 
 // load loads and writes, and returns the written model.
-func load(t *testing.T, g *onnx.Model, c *weights.Checkpoint, o weights.MatchOptions) (*onnx.Model, *weights.Report) {
+func load(t *testing.T, g *onnx.Model, c *checkpoint.Checkpoint, o weights.MatchOptions) (*onnx.Model,
+	*weights.Report) {
 	t.Helper()
 	p, err := weights.Match(g, c, o)
 	if err != nil {
@@ -211,10 +213,11 @@ func TestTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := weights.Open(dir); err == nil || !strings.Contains(err.Error(), `tensor "x" is in`) {
+	if _, err := checkpoint.Open(dir); err == nil || !strings.Contains(err.Error(), `tensor "x" is in`) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := weights.Open(filepath.Join(dir, "a.safetensors"), filepath.Join(dir, "a.safetensors")); err == nil ||
+	if _, err := checkpoint.Open(filepath.Join(dir, "a.safetensors"),
+		filepath.Join(dir, "a.safetensors")); err == nil ||
 		!strings.Contains(err.Error(), "given twice") {
 		t.Errorf("error %v", err)
 	}
@@ -227,7 +230,7 @@ func TestTwice(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "c.bin"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := weights.Open(filepath.Join(dir, "c.bin")); err == nil {
+	if _, err := checkpoint.Open(filepath.Join(dir, "c.bin")); err == nil {
 		t.Error("no error for a file of another kind")
 	}
 }

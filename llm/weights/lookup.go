@@ -2,6 +2,8 @@ package weights
 
 import (
 	"fmt"
+	"github.com/mojo-patch/mojo-patch/llm/weights/checkpoint"
+	"github.com/mojo-patch/mojo-patch/llm/weights/llamacpp"
 	"regexp"
 	"strconv"
 	"strings"
@@ -42,26 +44,26 @@ var inLayer = regexp.MustCompile(`\.\d+\.`)
 
 // lookup finds tensors of a checkpoint by PyTorch parameter names.
 type lookup struct {
-	c         *Checkpoint
-	unwrapped map[string][]*Tensor // only safetensors, by unwrapped name
-	files     map[*architecture]bool
+	c         *checkpoint.Checkpoint
+	unwrapped map[string][]*checkpoint.Tensor // only safetensors, by unwrapped name
+	files     map[*llamacpp.Architecture]bool
 }
 
-func newLookup(c *Checkpoint) *lookup {
-	l := &lookup{c: c, unwrapped: map[string][]*Tensor{}, files: map[*architecture]bool{}}
+func newLookup(c *checkpoint.Checkpoint) *lookup {
+	l := &lookup{c: c, unwrapped: map[string][]*checkpoint.Tensor{}, files: map[*llamacpp.Architecture]bool{}}
 	for _, t := range c.Tensors {
-		if t.arch == nil {
+		if t.Arch == nil {
 			name := unwrapped(t.Name)
 			l.unwrapped[name] = append(l.unwrapped[name], t)
 		} else {
-			l.files[t.arch] = true
+			l.files[t.Arch] = true
 		}
 	}
 	return l
 }
 
 // find returns the tensor of a parameter, or nil. It returns an error if two tensors fit equally well.
-func (l *lookup) find(parameter string) (*Tensor, error) {
+func (l *lookup) find(parameter string) (*checkpoint.Tensor, error) {
 	if t := l.c.Tensor(parameter); t != nil {
 		return t, l.refused(t)
 	}
@@ -76,11 +78,11 @@ func (l *lookup) find(parameter string) (*Tensor, error) {
 	for arch := range l.files {
 		for _, name := range variants(parameter) {
 			for _, prefix := range []string{"", "model.", "transformer."} {
-				stored, ok := ggufName(arch.name, prefix+name)
+				stored, ok := llamacpp.TensorName(arch.Name, prefix+name)
 				if !ok {
 					continue
 				}
-				if t := l.c.Tensor(stored); t != nil && t.arch == arch {
+				if t := l.c.Tensor(stored); t != nil && t.Arch == arch {
 					return t, l.refused(t)
 				}
 			}
@@ -89,11 +91,11 @@ func (l *lookup) find(parameter string) (*Tensor, error) {
 	return nil, nil
 }
 
-func (l *lookup) refused(t *Tensor) error {
-	if t.broken != nil {
-		return t.broken
+func (l *lookup) refused(t *checkpoint.Tensor) error {
+	if t.Broken != nil {
+		return t.Broken
 	}
-	if why := t.arch.refusal(); why != "" {
+	if why := t.Arch.Refusal(); why != "" {
 		return fmt.Errorf("it seems to be %s, but %s", t.Name, why)
 	}
 	return nil
@@ -108,7 +110,7 @@ var (
 
 // tied returns the token embedding for a head that the checkpoint lacks, or the head for a missing embedding: a model
 // that ties them stores only one. It returns nil for other parameters.
-func (l *lookup) tied(parameter string) (*Tensor, error) {
+func (l *lookup) tied(parameter string) (*checkpoint.Tensor, error) {
 	others := embeddings
 	if hasName(parameter, embeddings) {
 		others = heads
@@ -126,7 +128,7 @@ func (l *lookup) tied(parameter string) (*Tensor, error) {
 }
 
 // head returns the head under one of its other names.
-func (l *lookup) head(parameter string) (*Tensor, error) {
+func (l *lookup) head(parameter string) (*checkpoint.Tensor, error) {
 	if !hasName(parameter, heads) {
 		return nil, nil
 	}

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/llm/weights/checkpoint"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
 // ungroup restores the rows of q, k and v per head, (heads, 3, d), from llama.cpp's order with all of q first, (3,
 // heads, d).
-func (r *recipe) ungroup(t *Tensor) error {
-	heads, err := t.arch.qkvHeads(t.Name)
+func (r *recipe) ungroup(t *checkpoint.Tensor) error {
+	heads, err := t.Arch.QKVHeads(t.Name)
 	if heads == 0 || err != nil {
 		return err
 	}
@@ -30,7 +31,7 @@ func (r *recipe) ungroup(t *Tensor) error {
 }
 
 // newRecipe makes the recipe of one tensor, whose shape is already checked.
-func newRecipe(dims []int64, t *Tensor, transposed bool, heads int64, add float32) (*recipe, error) {
+func newRecipe(dims []int64, t *checkpoint.Tensor, transposed bool, heads int64, add float32) (*recipe, error) {
 	k := len(t.Dims)
 	rows, cols, count := int64(1), t.Len(), int64(1)
 	if k > 0 {
@@ -55,8 +56,8 @@ func (x *matcher) checked(v *onnx.Value, r *recipe) (*assignment, error) {
 	want := v.Const.DataType
 	for _, b := range r.blocks {
 		for _, p := range b.pieces {
-			if p.t.broken != nil {
-				return nil, p.t.broken
+			if p.t.Broken != nil {
+				return nil, p.t.Broken
 			}
 			if !p.t.Readable && p.t.DataType != want {
 				return nil, fmt.Errorf("%s has the type %s, which cannot be read: requantize the file, or convert it "+

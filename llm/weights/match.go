@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/llm/weights/checkpoint"
+	"github.com/mojo-patch/mojo-patch/llm/weights/llamacpp"
+	"github.com/mojo-patch/mojo-patch/llm/weights/parameters"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -27,7 +30,7 @@ type assignment struct {
 	value   *onnx.Value
 	recipe  *recipe
 	rule    Rule
-	tensors []*Tensor
+	tensors []*checkpoint.Tensor
 	present bool  // it already has its elements
 	equal   *bool // whether they equal the checkpoint's; nil if they were not compared
 	tied    *assignment
@@ -38,11 +41,11 @@ type assignment struct {
 
 // Plan is the result of Match.
 type Plan struct {
-	c           *Checkpoint
+	c           *checkpoint.Checkpoint
 	assignments []*assignment
 	missing     []MissingKey
 	without     []*onnx.Value // the missing initializers
-	unexpected  []*Tensor
+	unexpected  []*checkpoint.Tensor
 	unusedMap   []string
 	execution   *execution
 	check       *QuantizedCheck // of the quantized weights; nil if it was not requested
@@ -57,24 +60,25 @@ type MatchOptions struct {
 }
 
 type matcher struct {
-	c      *Checkpoint
+	c      *checkpoint.Checkpoint
 	look   *lookup
-	stored map[string]layout
+	stored map[string]parameters.Layout
 	roles  map[*onnx.Value]string
 
 	entries  Map
 	found    map[*onnx.Value]*assignment
 	why      map[*onnx.Value]error // why it was not found
-	consumed map[*Tensor]bool
+	consumed map[*checkpoint.Tensor]bool
 }
 
 // Match finds the checkpoint's tensor of each initializer whose external data are missing. The plan also lists the
 // initializers without a tensor. Match returns an error if head counts in the metadata contradict the tensors, because
 // rows would be in the wrong order.
-func Match(m *onnx.Model, c *Checkpoint, o MatchOptions) (*Plan, error) {
+func Match(m *onnx.Model, c *checkpoint.Checkpoint, o MatchOptions) (*Plan, error) {
 	p := &Plan{c: c}
-	x := &matcher{c: c, entries: o.Map, look: newLookup(c), stored: map[string]layout{}, roles: roles(m),
-		found: map[*onnx.Value]*assignment{}, why: map[*onnx.Value]error{}, consumed: map[*Tensor]bool{}}
+	x := &matcher{c: c, entries: o.Map, look: newLookup(c), stored: map[string]parameters.Layout{},
+		roles: parameters.Roles(m),
+		found: map[*onnx.Value]*assignment{}, why: map[*onnx.Value]error{}, consumed: map[*checkpoint.Tensor]bool{}}
 	var values []*onnx.Value // candidates for loading
 	absent, used := map[*onnx.Value]bool{}, map[string]bool{}
 	for _, g := range m.Graphs() {
@@ -105,7 +109,7 @@ func Match(m *onnx.Model, c *Checkpoint, o MatchOptions) (*Plan, error) {
 				a.equal = a.compare()
 			}
 			p.assignments = append(p.assignments, a)
-		case absent[v] && errors.Is(x.why[v], errHeads): // some tensors would be in the wrong order
+		case absent[v] && errors.Is(x.why[v], llamacpp.ErrHeads): // some tensors would be in the wrong order
 			return nil, fmt.Errorf("%s cannot be loaded: %w", v.Name, x.why[v])
 		case absent[v]:
 			p.missing = append(p.missing, missingKey(v, x.why[v]))
@@ -118,7 +122,7 @@ func Match(m *onnx.Model, c *Checkpoint, o MatchOptions) (*Plan, error) {
 			p.unexpected = append(p.unexpected, t)
 		}
 	}
-	slices.SortFunc(p.unexpected, func(a, b *Tensor) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(p.unexpected, func(a, b *checkpoint.Tensor) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(p.missing, func(a, b MissingKey) int { return strings.Compare(a.Name, b.Name) })
 	return p, nil
 }

@@ -8,7 +8,9 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
+	"github.com/mojo-patch/mojo-patch/llm/weights/checkpoint"
 	"github.com/mojo-patch/mojo-patch/llm/weights/gguf"
+	"github.com/mojo-patch/mojo-patch/llm/weights/statistics"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
@@ -93,12 +95,12 @@ func (x *Matrix) Size() (n int64) {
 func (x *Matrix) panels() int64 { return (x.N + blocks.PanelRows - 1) / blocks.PanelRows }
 
 // Statistics describes the elements. It returns an error if Elements does.
-func (x *Matrix) Statistics() (*Statistics, error) {
+func (x *Matrix) Statistics() (*statistics.Statistics, error) {
 	read, err := x.Elements()
 	if err != nil {
 		return nil, err
 	}
-	return describe(x.Len(), read)
+	return statistics.Read(x.Len(), read)
 }
 
 // Elements returns a function that reads the elements from first on, row by row. It returns an error if the format is
@@ -147,7 +149,7 @@ func (x *Matrix) Elements() (func(dst []float32, first int64) error, error) {
 
 // panelsOf returns the layout of a format by its name in a model, nil for others.
 func panelsOf(format string) *blocks.Panels {
-	if format == strings.ToLower(typeFP8) {
+	if format == strings.ToLower(checkpoint.TypeFP8) {
 		return blocks.FP8Block.Panels()
 	}
 	if t, ok := gguf.Lookup(strings.ToUpper(format)); ok {

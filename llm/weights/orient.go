@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
+	"github.com/mojo-patch/mojo-patch/llm/weights/checkpoint"
+	"github.com/mojo-patch/mojo-patch/llm/weights/parameters"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -19,8 +21,8 @@ type matrix struct {
 }
 
 // matrixOf describes a tensor, or the matrices of these dimensions in it.
-func matrixOf(t *Tensor, dims []int64) matrix {
-	return matrix{t.Name, dims, t.arch != nil, t.outIn, storedLike(t.Name)}
+func matrixOf(t *checkpoint.Tensor, dims []int64) matrix {
+	return matrix{t.Name, dims, t.Arch != nil, t.OutIn, storedLike(t.Name)}
 }
 
 // storedLike returns the part of a parameter's name that parameters of one layout share. For a weight it is the
@@ -52,14 +54,14 @@ func (m *matcher) orient(v *onnx.Value, t matrix, own bool) (transposed bool, er
 	k := len(want)
 	wrong := &mismatch{t.name, t.dims, want}
 	if k < 2 || len(t.dims) != k {
-		if same(squeezed(want), squeezed(t.dims)) && len(squeezed(want)) <= 1 {
+		if slices.Equal(parameters.Squeezed(want), parameters.Squeezed(t.dims)) && len(parameters.Squeezed(want)) <= 1 {
 			return false, nil
 		}
 		return false, wrong
 	}
 	swapped := slices.Clone(t.dims)
 	swapped[k-1], swapped[k-2] = swapped[k-2], swapped[k-1]
-	straight, turned := same(want, t.dims), same(want, swapped)
+	straight, turned := slices.Equal(want, t.dims), slices.Equal(want, swapped)
 	switch {
 	case !straight && !turned:
 		return false, wrong
@@ -68,15 +70,15 @@ func (m *matcher) orient(v *onnx.Value, t matrix, own bool) (transposed bool, er
 	case want[k-1] <= 1:
 		return false, nil
 	}
-	read := layoutOf(v)
-	stored := outIn
+	read := parameters.LayoutOf(v)
+	stored := parameters.OutIn
 	if l, known := m.stored[t.stored]; known && !t.gguf && !t.outIn {
 		stored = l
 	} else if k > 2 && own && !t.gguf && !t.outIn {
 		return false, nil // the parameter itself
 	}
 	switch {
-	case read != anyLayout:
+	case read != parameters.AnyLayout:
 		return read != stored, nil
 	case own && t.outIn: // of experts, whose parameter is [in, out]
 		return true, nil
@@ -91,39 +93,28 @@ func (m *matcher) orient(v *onnx.Value, t matrix, own bool) (transposed bool, er
 func (m *matcher) learn(v *onnx.Value, t matrix) {
 	want := v.Const.Dims
 	k := len(want)
-	read := layoutOf(v)
-	if t.gguf || t.outIn || read == anyLayout || k < 2 || len(t.dims) != k || want[k-1] == want[k-2] {
+	read := parameters.LayoutOf(v)
+	if t.gguf || t.outIn || read == parameters.AnyLayout || k < 2 || len(t.dims) != k || want[k-1] == want[k-2] {
 		return
 	}
 	stored := read
-	if !same(want, t.dims) {
-		stored = outIn + inOut - read
+	if !slices.Equal(want, t.dims) {
+		stored = parameters.OutIn + parameters.InOut - read
 	}
 	if l, known := m.stored[t.stored]; known && l != stored {
-		stored = anyLayout // two conventions under one name
+		stored = parameters.AnyLayout // two conventions under one name
 	}
 	m.stored[t.stored] = stored
 }
 
-// squeezed removes dimensions of 1.
-func squeezed(dims []int64) []int64 {
-	list := []int64{}
-	for _, d := range dims {
-		if d != 1 {
-			list = append(list, d)
-		}
-	}
-	return list
-}
-
 // normFactor returns the number to add to a norm's weight: an exporter may have folded the 1 of "1 + weight" into it
 // (Gemma), and llama.cpp's conversion adds it.
-func (m *matcher) normFactor(v *onnx.Value, t *Tensor, own bool) (add float32, err error) {
-	if len(squeezed(v.Const.Dims)) > 1 || !v.Const.DataType.IsFloat() {
+func (m *matcher) normFactor(v *onnx.Value, t *checkpoint.Tensor, own bool) (add float32, err error) {
+	if len(parameters.Squeezed(v.Const.Dims)) > 1 || !v.Const.DataType.IsFloat() {
 		return 0, nil
 	}
 	plusOne, factor := false, false
-	for _, u := range readers(v) {
+	for _, u := range parameters.Readers(v) {
 		switch n := u.Node; {
 		case n.Is("Add"):
 			plusOne = plusOne || isOne(n.Input(1-u.Index).Constant())
@@ -134,7 +125,7 @@ func (m *matcher) normFactor(v *onnx.Value, t *Tensor, own bool) (add float32, e
 		}
 	}
 	switch {
-	case t.arch.addsOne(t.Name):
+	case t.Arch.AddsOne(t.Name):
 		if plusOne == factor {
 			return 0, fmt.Errorf("llama.cpp's conversion added 1 to %s, and no node that reads the initializer "+
 				"shows whether it needs that: use --map", t.Name)
@@ -142,12 +133,12 @@ func (m *matcher) normFactor(v *onnx.Value, t *Tensor, own bool) (add float32, e
 		if plusOne {
 			return -1, nil
 		}
-	case t.arch == nil && factor && !plusOne && !own && strings.HasSuffix(t.Name, "norm.weight"):
+	case t.Arch == nil && factor && !plusOne && !own && strings.HasSuffix(t.Name, "norm.weight"):
 		switch {
-		case m.c.modelType == "":
+		case m.c.ModelType == "":
 			return 0, fmt.Errorf("an exporter computed the factor from %s, perhaps as 1 + weight: load from the "+
 				"folder with config.json, which describes the model, or use --map", t.Name)
-		case normsPlusOne(m.c.modelType):
+		case normsPlusOne(m.c.ModelType):
 			return 1, nil
 		}
 	}
@@ -168,3 +159,9 @@ func isOne(t *onnx.Tensor) bool {
 		onnx.Double:   {0, 0, 0, 0, 0, 0, 0xf0, 0x3f}}[t.DataType]
 	return one != nil && slices.Equal(b, one)
 }
+
+// plusOne are the Hugging Face model types whose norms multiply by 1 + weight.
+var plusOne = []string{"gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "qwen3_next", "qwen3_5", "qwen3_5_text",
+	"qwen3_5_moe", "recurrent_gemma"}
+
+func normsPlusOne(modelType string) bool { return slices.Contains(plusOne, modelType) }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -49,7 +50,7 @@ func (p *Plan) Apply(progress func(done, total int)) error {
 			continue
 		}
 		old := a.value.Const
-		if !same(old.Dims, a.recipe.dims) {
+		if !slices.Equal(old.Dims, a.recipe.dims) {
 			return fmt.Errorf("initializer %q is %v now, but was %v", a.value.Name, old.Dims, a.recipe.dims)
 		}
 		if first := made[a.tied]; a.tied != nil && first != nil && first.DataType == old.DataType {

@@ -85,12 +85,12 @@ type keeper struct {
 
 // add makes the quantized form of a key, or returns the reason why it cannot.
 func (x *keeper) add(a *assignment) error {
-	panels := a.tensors[0].panels
+	panels := a.tensors[0].Panels
 	for _, t := range a.tensors {
 		switch {
-		case t.panels == nil:
+		case t.Panels == nil:
 			return fmt.Errorf("the file stores it as %s", t.Type)
-		case t.panels != panels:
+		case t.Panels != panels:
 			return fmt.Errorf("its tensors are of several types")
 		}
 	}
@@ -109,7 +109,7 @@ func (x *keeper) add(a *assignment) error {
 		return fmt.Errorf("its experts have %d rows, but panels have %d", n/experts, blocks.PanelRows)
 	}
 	for i, p := range block.pieces {
-		if p.cols != k || p.cols%int64(p.t.format.Elements) != 0 || p.first%p.cols != 0 {
+		if p.cols != k || p.cols%int64(p.t.Format.Elements) != 0 || p.first%p.cols != 0 {
 			return fmt.Errorf("its row length %d is not a multiple of a block of %s", p.cols, p.t.Type)
 		}
 		if first := p.first / p.cols; panels.Shared && (first%blocks.PanelRows != 0 || p.heads != 0 ||
@@ -187,7 +187,7 @@ func (m *matrixRows) each(rows int64, f func(row int64, p *piece, at int64, stor
 		p := &m.pieces[i]
 		for r := int64(0); r < p.rows && row < rows; r, row = r+1, row+1 {
 			at := p.first/p.cols + p.fileRow(r)
-			stored, err := p.t.stored(at, m.rowSize(), buffer)
+			stored, err := p.t.Stored(at, m.rowSize(), buffer)
 			if err == nil {
 				err = f(row, p, at, stored)
 			}
@@ -201,7 +201,7 @@ func (m *matrixRows) each(rows int64, f func(row int64, p *piece, at int64, stor
 
 // rowSize returns the number of bytes of a row in the file.
 func (m *matrixRows) rowSize() int64 {
-	f := m.pieces[0].t.format
+	f := m.pieces[0].t.Format
 	return m.k / int64(f.Elements) * int64(f.Size)
 }
 
@@ -248,7 +248,7 @@ func (m *matrixRows) write(w io.Writer, array int) error {
 		r := int(row % blocks.PanelRows)
 		m.panels.Pack(panel, r, stored)
 		if checks {
-			if err := p.t.float32(want, at*m.k); err != nil {
+			if err := p.t.Float32(want, at*m.k); err != nil {
 				return err
 			}
 			m.panels.Decode(got, panel, r)
@@ -297,7 +297,7 @@ func (m *matrixRows) sample(rows int64) (*fused.Quantized, []float32, error) {
 	}
 	floats := make([]float32, first.n*m.k)
 	err = first.each(first.n, func(row int64, p *piece, at int64, _ []byte) error {
-		return p.t.float32(floats[row*m.k:(row+1)*m.k], at*m.k)
+		return p.t.Float32(floats[row*m.k:(row+1)*m.k], at*m.k)
 	})
 	return q, floats, err
 }

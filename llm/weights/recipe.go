@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/mojo-patch/mojo-patch/llm/weights/checkpoint"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -24,7 +25,7 @@ type block struct {
 
 // piece is rows of cols elements of a tensor, from element first on.
 type piece struct {
-	t          *Tensor
+	t          *checkpoint.Tensor
 	first      int64
 	rows, cols int64
 	// heads is the number of heads whose rows llama.cpp reordered, or 0.
@@ -38,12 +39,12 @@ func (b *block) size() (rows, cols int64) {
 	return rows, cols
 }
 
-// chunk is the approximate number of elements per read if no rows are reordered.
-const chunk = 1 << 18
+// piecemeal is the approximate number of elements per read if no rows are reordered.
+const piecemeal = 1 << 18
 
 // groups yields the first row and number of rows of each read: a head's rows if they are reordered.
 func (p *piece) groups(yield func(row, n int64) bool) {
-	group := max(chunk/max(p.cols, 1), 1)
+	group := max(piecemeal/max(p.cols, 1), 1)
 	if p.heads > 0 {
 		group = p.rows / p.heads
 	}
@@ -157,7 +158,7 @@ func (s *stream) fill(out []byte, p *piece, row, n int64, t onnx.DataType, add f
 	width := int64(t.Bits() / 8)
 	first := p.first + row*p.cols
 	if p.t.DataType == t && add == 0 {
-		b, err := p.t.bytes()
+		b, err := p.t.Bytes()
 		if err != nil {
 			return 0, err
 		}
@@ -170,7 +171,7 @@ func (s *stream) fill(out []byte, p *piece, row, n int64, t onnx.DataType, add f
 		return 0, nil
 	}
 	s.floats = sized(s.floats, n*p.cols)
-	if err := p.t.float32(s.floats, first); err != nil {
+	if err := p.t.Float32(s.floats, first); err != nil {
 		return 0, err
 	}
 	if add != 0 {

@@ -145,7 +145,7 @@ func (p *Plan) Report() *Report {
 		r.Keys = append(r.Keys, k)
 		if a.kept == nil && a.half == nil && p.check != nil && a.why != nil {
 			r.Widened = append(r.Widened, WidenedKey{k.Name, k.Tensors[0], a.tensors[0].Type, a.value.Const.Size(),
-				a.why.Error(), a.tensors[0].panels != nil})
+				a.why.Error(), a.tensors[0].Panels != nil})
 		}
 		if a.kept == nil && a.half == nil && a.tied == nil {
 			r.Elements += a.value.Const.Len()

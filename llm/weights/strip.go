@@ -3,9 +3,9 @@ package weights
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"unsafe"
 
+	"github.com/mojo-patch/mojo-patch/llm/weights/parameters"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
@@ -58,7 +58,7 @@ type KeptTensor struct {
 // one place.
 func Strip(m *onnx.Model, o StripOptions) (*StripReport, error) {
 	r := &StripReport{Schema: Schema, Location: o.Location, Stripped: []Stripped{}, Kept: []KeptTensor{}}
-	roles := roles(m)
+	roles := parameters.Roles(m)
 	places, c := map[shared]int{}, new(edit.Change) // places in r.Stripped
 	for _, g := range m.Graphs() {
 		for _, v := range g.Initializers() {
@@ -71,7 +71,7 @@ func Strip(m *onnx.Model, o StripOptions) (*StripReport, error) {
 				return nil, err
 			}
 			large := t.Size() > o.Over && isWeight(t.DataType)
-			if !large || !o.All && !isParameter(v) && roles[v] == "" {
+			if !large || !o.All && !parameters.IsParameter(v) && roles[v] == "" {
 				if large {
 					r.Kept = append(r.Kept, KeptTensor{v.Name, t.DataType.String(), shape(t.Dims), t.Size()})
 				}
@@ -119,24 +119,4 @@ func isWeight(t onnx.DataType) bool {
 		return false
 	}
 	return true
-}
-
-// isParameter reports whether an initializer is a parameter of a module, which checkpoints contain: by its name, or by
-// its use in a node whose module is known.
-func isParameter(v *onnx.Value) bool {
-	if strings.HasSuffix(v.Name, ".weight") || strings.HasSuffix(v.Name, ".bias") ||
-		len(v.Const.Dims) >= 3 && strings.Contains(v.Name, ".experts.") {
-		return true
-	}
-	if strings.Contains(v.Name, ".") && !strings.HasPrefix(v.Name, "/") { // another PyTorch name: a buffer
-		return false
-	}
-	for _, u := range readers(v) {
-		named := scope(u.Node) != "" || namespace(u.Node) != "" || path(u.Node) != ""
-		// a gathered table has kept its name if it is a parameter
-		if named && !u.Node.Is("Gather") && (roleOf(v, u) != "" || len(v.Const.Dims) == 3) {
-			return true
-		}
-	}
-	return false
 }

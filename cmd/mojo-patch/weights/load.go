@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/precision"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
+	"github.com/mojo-patch/mojo-patch/llm/weights/checkpoint"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/convert"
@@ -164,7 +165,7 @@ func (f *weightsLoadFlags) load(a *cli.App, graph string) error {
 		return err
 	}
 	defer m.Close()
-	c, err := weights.Open(f.from...)
+	c, err := checkpoint.Open(f.from...)
 	if err != nil {
 		return err
 	}

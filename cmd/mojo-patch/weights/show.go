@@ -11,6 +11,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/llm/weights"
+	"github.com/mojo-patch/mojo-patch/llm/weights/checkpoint"
+	"github.com/mojo-patch/mojo-patch/llm/weights/statistics"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantize"
 	"github.com/spf13/cobra"
@@ -29,7 +31,7 @@ type shownTensor struct {
 	Error *shownError      `json:"error,omitempty"` // against another model
 
 	elements   int64
-	statistics func() (*weights.Statistics, error)
+	statistics func() (*statistics.Statistics, error)
 	// dims and read are the shape and elements in the layout of products.
 	rows func() (dims []int64, read func(dst []float32, first int64) error, err error)
 }
@@ -173,7 +175,7 @@ func showWeights(a *cli.App, files []string, filter *regexp.Regexp, stats bool, 
 // tensorsOf lists the tensors of a model or a checkpoint.
 func tensorsOf(a *cli.App, path string) (list []*shownTensor, closeFile func() error, err error) {
 	if !strings.HasSuffix(path, ".onnx") {
-		c, err := weights.Open(path)
+		c, err := checkpoint.Open(path)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -210,7 +212,7 @@ func tensorsOf(a *cli.App, path string) (list []*shownTensor, closeFile func() e
 			t := v.Const
 			s := &shownTensor{Name: v.Name, Type: t.DataType.String(), Shape: append([]int64{}, t.Dims...),
 				Bytes: max(t.Size(), 0), File: path, elements: max(t.Len(), 0)}
-			s.statistics = func() (*weights.Statistics, error) { return weights.StatisticsOf(t) }
+			s.statistics = func() (*statistics.Statistics, error) { return statistics.Of(t) }
 			s.rows = func() ([]int64, func([]float32, int64) error, error) { return quantize.Rows(v) }
 			if _, err := t.Bytes(); t.External != nil && errors.Is(err, onnx.ErrMissingData) {
 				s.Lacks, s.statistics, s.rows = t.External.Location, nil, nil

@@ -1,4 +1,5 @@
-package weights
+// Package checkpoint opens the files of a checkpoint, GGUF or safetensors, as one list of tensors.
+package checkpoint
 
 import (
 	"encoding/json"
@@ -7,13 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/llm/weights/gguf"
+	"github.com/mojo-patch/mojo-patch/llm/weights/llamacpp"
 	"github.com/mojo-patch/mojo-patch/llm/weights/safetensors"
+	"github.com/mojo-patch/mojo-patch/llm/weights/statistics"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -30,23 +32,23 @@ type Tensor struct {
 	// Readable reports whether the elements can be read. Some types cannot be read.
 	Readable bool
 
-	arch    *architecture // of GGUF files, nil for safetensors
-	format  *blocks.Format
-	panels  *blocks.Panels // the panel layout of the blocks, or nil
-	float32 func(dst []float32, first int64) error
-	bytes   func() ([]byte, error)
+	Arch    *llamacpp.Architecture                 // of GGUF files, nil for safetensors
+	Format  *blocks.Format                         // of the blocks, or nil
+	Panels  *blocks.Panels                         // the panel layout of the blocks, or nil
+	Float32 func(dst []float32, first int64) error // reads elements
+	Bytes   func() ([]byte, error)                 // as the file stores them
 	// row assembles a row of blocks, in buffer if it has room. It is nil for a tensor whose bytes are its rows.
 	row    func(at int64, buffer []byte) ([]byte, error)
-	outIn  bool  // its matrices are [out, in], whatever the parameter's layout is
-	broken error // why it cannot be read although its type can
+	OutIn  bool  // its matrices are [out, in], whatever the parameter's layout is
+	Broken error // why it cannot be read although its type can
 }
 
-// stored returns a row of size bytes as the file stores it.
-func (t *Tensor) stored(at, size int64, buffer []byte) ([]byte, error) {
+// Stored returns a row of size bytes as the file stores it.
+func (t *Tensor) Stored(at, size int64, buffer []byte) ([]byte, error) {
 	if t.row != nil {
 		return t.row(at, buffer)
 	}
-	b, err := t.bytes()
+	b, err := t.Bytes()
 	if err != nil {
 		return nil, err
 	}
@@ -62,14 +64,19 @@ func (t *Tensor) Len() int64 {
 	return n
 }
 
+// Statistics reads all elements, in chunks.
+func (t *Tensor) Statistics() (*statistics.Statistics, error) {
+	return statistics.Read(t.Len(), t.Float32)
+}
+
 // Checkpoint is a set of open weight files.
 type Checkpoint struct {
 	Files   []string
 	Tensors []*Tensor // in the order of the files
 
 	byName    map[string]*Tensor
-	modelType string          // of config.json beside safetensors files
-	untied    bool            // config.json has tie_word_embeddings false
+	ModelType string          // of config.json beside safetensors files
+	Untied    bool            // config.json has tie_word_embeddings false
 	split     map[string]bool // files that were opened as parts of others
 	close     []func() error
 }
@@ -178,7 +185,7 @@ func (c *Checkpoint) addSafetensors(files ...*safetensors.File) error {
 		for _, t := range f.Tensors {
 			err := c.add(&Tensor{Name: t.Name, Type: string(t.Type), Dims: t.Dims, DataType: t.Type.DataType(),
 				Size: t.Size,
-				Path: f.Path, Readable: t.Type.Readable(), float32: t.Float32, bytes: t.Bytes})
+				Path: f.Path, Readable: t.Type.Readable(), Float32: t.Float32, Bytes: t.Bytes})
 			if err != nil {
 				return err
 			}
@@ -191,14 +198,14 @@ func (c *Checkpoint) addGGUF(files []*gguf.File) error {
 	for _, f := range files {
 		c.close = append(c.close, f.Close)
 	}
-	arch := readArchitecture(files)
+	arch := llamacpp.Read(files)
 	for _, f := range files {
 		c.Files = append(c.Files, f.Path)
 		for _, t := range f.Tensors {
 			err := c.add(&Tensor{Name: t.Name, Type: t.Type.String(), Dims: t.Dims, DataType: t.Type.DataType(),
 				Size: t.Size,
-				Path: f.Path, Readable: t.Type.Readable(), arch: arch, format: t.Format, panels: t.Format.Panels(),
-				float32: t.Float32, bytes: t.Bytes})
+				Path: f.Path, Readable: t.Type.Readable(), Arch: arch, Format: t.Format, Panels: t.Format.Panels(),
+				Float32: t.Float32, Bytes: t.Bytes})
 			if err != nil {
 				return err
 			}
@@ -239,11 +246,8 @@ func (c *Checkpoint) readConfig(path string) error {
 		return fmt.Errorf("cannot read the configuration beside the weights, %s: %w", path, err)
 	}
 	if config.ModelType != "" {
-		c.modelType = config.ModelType
+		c.ModelType = config.ModelType
 	}
-	c.untied = c.untied || config.Tied != nil && !*config.Tied
+	c.Untied = c.Untied || config.Tied != nil && !*config.Tied
 	return nil
 }
-
-// same reports whether two lists of dimensions are equal.
-func same(a, b []int64) bool { return slices.Equal(a, b) }

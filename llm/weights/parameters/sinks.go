@@ -1,4 +1,4 @@
-package weights
+package parameters
 
 import (
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -9,7 +9,7 @@ import (
 // scores, or the fused op. It returns nil for values that are not sinks. Exporters fold the reshape of the parameter,
 // so no node with the parameter's name reads it.
 func attentionOfSinks(v *onnx.Value) *onnx.Node {
-	if len(squeezed(v.Const.Dims)) != 1 || !v.Const.DataType.IsFloat() {
+	if len(Squeezed(v.Const.Dims)) != 1 || !v.Const.DataType.IsFloat() {
 		return nil
 	}
 	for w := range onnx.Reach(func(v *onnx.Value) (list []*onnx.Value) {

@@ -1,4 +1,4 @@
-package weights
+package parameters
 
 import (
 	"fmt"
@@ -7,11 +7,11 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// roles identifies the weights of linear layers without names by their roles in a decoder. q and k are multiplied with
+// Roles identifies the weights of linear layers without names by their roles in a decoder. q and k are multiplied with
 // each other before a Softmax, v with its result, and o takes that product. gate passes through an activation before it
 // is multiplied with up, and down takes the product. The layer number is the number of o layers before it. If an
 // attention does not fit, no weight gets a role.
-func roles(m *onnx.Model) map[*onnx.Value]string {
+func Roles(m *onnx.Model) map[*onnx.Value]string {
 	d := &decoder{found: map[*onnx.Value]string{}, attention: map[*onnx.Node]bool{}, depth: map[*onnx.Value]int{}}
 	d.attentions(m.Graph)
 	d.count(m.Graph)

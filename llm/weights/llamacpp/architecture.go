@@ -1,17 +1,17 @@
-package weights
+// Package llamacpp knows how llama.cpp's conversion to GGUF names the tensors of a model and changes their elements.
+package llamacpp
 
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/llm/weights/gguf"
 )
 
-// architecture describes, from the metadata of GGUF files, how llama.cpp's conversion changed the tensors.
-type architecture struct {
-	name         string
+// Architecture describes, from the metadata of GGUF files, how llama.cpp's conversion changed the tensors.
+type Architecture struct {
+	Name         string // general.architecture, empty if the files do not have it
 	blocks       int64
 	heads, kv    []int64          // per layer, or one number for all layers
 	width        int64            // of a head, 0 if the files do not have it
@@ -41,9 +41,9 @@ var conversions = map[string]conversion{
 	"olmo2":    {}, "olmoe": {}, "command-r": {}, "cohere2": {},
 }
 
-// readArchitecture reads the architecture. Fields that the files lack stay empty.
-func readArchitecture(files []*gguf.File) *architecture {
-	a := &architecture{rows: map[string]int64{}}
+// Read reads the architecture. Fields that the files lack stay empty.
+func Read(files []*gguf.File) *Architecture {
+	a := &Architecture{rows: map[string]int64{}}
 	for _, f := range files {
 		for _, t := range f.Tensors {
 			if _, rest, ok := layerOf(t.Name); ok && len(t.Dims) > 0 && (rest == queryWeight || rest == keyWeight) {
@@ -56,7 +56,7 @@ func readArchitecture(files []*gguf.File) *architecture {
 		if name == "" {
 			continue
 		}
-		a.name = name
+		a.Name = name
 		a.conversion, a.isUnderstood = conversions[name]
 		a.blocks, _ = f.Int(name + ".block_count")
 		a.heads = integers(f, name+".attention.head_count")
@@ -97,8 +97,8 @@ func widened[T int32 | uint32 | uint64](v []T) []int64 {
 	return list
 }
 
-// ropeHeads returns the number of heads whose rows were reordered in a tensor, or 0.
-func (a *architecture) ropeHeads(tensor string) (int64, error) {
+// RopeHeads returns the number of heads whose rows were reordered in a tensor, or 0.
+func (a *Architecture) RopeHeads(tensor string) (int64, error) {
 	if a == nil || !a.conversion.ropeRows {
 		return 0, nil
 	}
@@ -118,7 +118,7 @@ func (a *architecture) ropeHeads(tensor string) (int64, error) {
 	n := ofLayer(heads, layer)
 	if n <= 0 {
 		return 0, fmt.Errorf("the rows of %s are in llama.cpp's order, but the file does not have the number of heads "+
-			"(%s.attention.head_count)", tensor, a.name)
+			"(%s.attention.head_count)", tensor, a.Name)
 	}
 	return n, a.checkHeads(layer)
 }
@@ -140,11 +140,12 @@ func ofLayer(list []int64, layer int64) int64 {
 	return list[layer]
 }
 
-var errHeads = errors.New("contradicts the tensor; fix the metadata, or use --map with rope_unpermute_heads")
+// ErrHeads reports that head counts in the metadata contradict the tensors.
+var ErrHeads = errors.New("contradicts the tensor; fix the metadata, or use --map with rope_unpermute_heads")
 
 // checkHeads returns an error if the head counts of the metadata do not fit the weights of a layer. The heads of
 // queries and keys have the same width.
-func (a *architecture) checkHeads(layer int64) error {
+func (a *Architecture) checkHeads(layer int64) error {
 	width, from := a.width, "attention.key_length"
 	for _, w := range []struct {
 		weight, key string
@@ -165,10 +166,10 @@ func (a *architecture) checkHeads(layer int64) error {
 			}
 			why := ""
 			if least > 0 {
-				why = fmt.Sprintf(" of %d rows (%s.%s)", least, a.name, from)
+				why = fmt.Sprintf(" of %d rows (%s.%s)", least, a.Name, from)
 			}
 			return fmt.Errorf("%s has %d rows, which is not a multiple of %d heads%s: the number of heads in the "+
-				"metadata (%s.%s) %w", name, rows, w.heads, why, a.name, w.key, errHeads)
+				"metadata (%s.%s) %w", name, rows, w.heads, why, a.Name, w.key, ErrHeads)
 		}
 		if width == 0 {
 			width, from = rows/w.heads, w.key
@@ -177,8 +178,8 @@ func (a *architecture) checkHeads(layer int64) error {
 	return nil
 }
 
-// qkvHeads returns the number of heads whose rows were regrouped in a fused q, k and v, 0 if they were not.
-func (a *architecture) qkvHeads(tensor string) (int64, error) {
+// QKVHeads returns the number of heads whose rows were regrouped in a fused q, k and v, 0 if they were not.
+func (a *Architecture) QKVHeads(tensor string) (int64, error) {
 	if a == nil || !a.conversion.qkvParts {
 		return 0, nil
 	}
@@ -187,18 +188,12 @@ func (a *architecture) qkvHeads(tensor string) (int64, error) {
 	}
 	if len(a.heads) != 1 || a.heads[0] <= 0 {
 		return 0, fmt.Errorf("the rows of %s are grouped by llama.cpp, but the file does not have the number of heads "+
-			"(%s.attention.head_count)", tensor, a.name)
+			"(%s.attention.head_count)", tensor, a.Name)
 	}
 	return a.heads[0], nil
 }
 
-// addsOne reports whether the conversion added 1 to the tensor.
-func (a *architecture) addsOne(tensor string) bool {
+// AddsOne reports whether the conversion added 1 to the tensor.
+func (a *Architecture) AddsOne(tensor string) bool {
 	return a != nil && a.conversion.normPlus && strings.HasSuffix(tensor, "norm.weight")
 }
-
-// plusOne are the Hugging Face model types whose norms multiply by 1 + weight.
-var plusOne = []string{"gemma", "gemma2", "gemma3", "gemma3_text", "nemotron", "qwen3_next", "qwen3_5", "qwen3_5_text",
-	"qwen3_5_moe", "recurrent_gemma"}
-
-func normsPlusOne(modelType string) bool { return slices.Contains(plusOne, modelType) }

@@ -1,4 +1,6 @@
-package weights
+// Package parameters finds out which parameter of a module an initializer of a graph is: by the metadata and names of
+// the nodes that read it, and by its role in a decoder.
+package parameters
 
 import (
 	"regexp"
@@ -8,15 +10,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// parameterNames lists possible PyTorch names of a parameter, derived from the nodes that read the initializer.
-func parameterNames(v *onnx.Value) []string {
+// Names lists possible PyTorch names of a parameter, derived from the nodes that read the initializer.
+func Names(v *onnx.Value) []string {
 	var names []string
 	if n := attentionOfSinks(v); n != nil {
 		for _, module := range modulesOf(n) {
 			names = append(names, module+".sinks")
 		}
 	}
-	for _, u := range readers(v) {
+	for _, u := range Readers(v) {
 		role := roleOf(v, u)
 		for _, module := range modulesOf(u.Node) {
 			parameters := []string{role}
@@ -41,10 +43,13 @@ func modulesOf(n *onnx.Node) []string {
 // expertParameters are the parameters of an experts module, by rank.
 var expertParameters = map[int][]string{3: {"gate_up_proj", "down_proj"}, 2: {"gate_up_proj_bias", "down_proj_bias"}}
 
-var isExpertParameter = regexp.MustCompile(`\.experts\.(gate_up|down)_proj(_bias)?$`)
+var expertParameter = regexp.MustCompile(`\.experts\.(gate_up|down)_proj(_bias)?$`)
 
-// readers lists the uses of a value, also through nodes that only move or cast it.
-func readers(v *onnx.Value) []onnx.Use {
+// IsExpertParameter reports whether a name is that of a parameter of all experts.
+func IsExpertParameter(name string) bool { return expertParameter.MatchString(name) }
+
+// Readers lists the uses of a value, also through nodes that only move or cast it.
+func Readers(v *onnx.Value) []onnx.Use {
 	var list []onnx.Use
 	seen := map[*onnx.Value]bool{}
 	var visit func(v *onnx.Value)
@@ -118,4 +123,24 @@ func entry(list []onnx.Entry, key string) string {
 		}
 	}
 	return ""
+}
+
+// IsParameter reports whether an initializer is a parameter of a module, which checkpoints contain: by its name, or by
+// its use in a node whose module is known.
+func IsParameter(v *onnx.Value) bool {
+	if strings.HasSuffix(v.Name, ".weight") || strings.HasSuffix(v.Name, ".bias") ||
+		len(v.Const.Dims) >= 3 && strings.Contains(v.Name, ".experts.") {
+		return true
+	}
+	if strings.Contains(v.Name, ".") && !strings.HasPrefix(v.Name, "/") { // another PyTorch name: a buffer
+		return false
+	}
+	for _, u := range Readers(v) {
+		named := scope(u.Node) != "" || namespace(u.Node) != "" || path(u.Node) != ""
+		// a gathered table has kept its name if it is a parameter
+		if named && !u.Node.Is("Gather") && (roleOf(v, u) != "" || len(v.Const.Dims) == 3) {
+			return true
+		}
+	}
+	return false
 }

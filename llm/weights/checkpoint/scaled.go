@@ -1,9 +1,10 @@
-package weights
+package checkpoint
 
 import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/internal/blocks"
@@ -19,7 +20,7 @@ import (
 
 // The names of the types.
 const (
-	typeFP8   = "FP8-BLOCK"
+	TypeFP8   = "FP8-BLOCK"
 	typeMXFP4 = "MXFP4"
 )
 
@@ -30,7 +31,7 @@ const fp8Block = 128
 func (c *Checkpoint) pair() {
 	paired := map[*Tensor]*Tensor{} // the merged tensor by its codes; nil for scales
 	for _, codes := range c.Tensors {
-		if codes.arch != nil {
+		if codes.Arch != nil {
 			continue
 		}
 		var t *Tensor
@@ -43,7 +44,7 @@ func (c *Checkpoint) pair() {
 			if scales = c.byName[codes.Name+"_scale_inv"]; scales != nil {
 				t = fp8(codes, scales)
 			} else if s := c.byName[codes.Name+"_scale"]; s != nil {
-				codes.broken = fmt.Errorf("%s: tensor %q is scaled by %q, %s %v, in an unsupported way: scales of "+
+				codes.Broken = fmt.Errorf("%s: tensor %q is scaled by %q, %s %v, in an unsupported way: scales of "+
 					"128 x 128 elements (%s_scale_inv) are "+
 					"supported", codes.Path, codes.Name, s.Name, s.Type, s.Dims, codes.Name)
 			}
@@ -77,25 +78,25 @@ func (c *Checkpoint) pair() {
 func scaled(name, kind string, dims []int64, codes, scales *Tensor, f *blocks.Format,
 	row func(at int64, buffer, codes, scales []byte) error) *Tensor {
 	t := &Tensor{Name: name, Type: kind, Dims: dims, Size: codes.Size + scales.Size, Path: codes.Path, Readable: true,
-		format: f, panels: f.Panels()}
+		Format: f, Panels: f.Panels()}
 	cols := dims[len(dims)-1]
 	size := (cols + int64(f.Elements) - 1) / int64(f.Elements) * int64(f.Size)
 	t.row = func(at int64, buffer []byte) ([]byte, error) {
-		c, err := codes.bytes()
+		c, err := codes.Bytes()
 		if err != nil {
 			return nil, err
 		}
-		s, err := scales.bytes()
+		s, err := scales.Bytes()
 		if err != nil {
 			return nil, err
 		}
-		buffer = sized(buffer, size)
+		buffer = slices.Grow(buffer[:0], int(size))[:size]
 		if err := row(at, buffer, c, s); err != nil {
 			return nil, fmt.Errorf("%s: tensor %q: %w", scales.Path, scales.Name, err)
 		}
 		return buffer, nil
 	}
-	t.float32 = func(dst []float32, first int64) error {
+	t.Float32 = func(dst []float32, first int64) error {
 		var buffer []byte
 		for len(dst) > 0 {
 			var err error
@@ -108,7 +109,7 @@ func scaled(name, kind string, dims []int64, codes, scales *Tensor, f *blocks.Fo
 		}
 		return nil
 	}
-	t.bytes = func() ([]byte, error) {
+	t.Bytes = func() ([]byte, error) {
 		return nil, fmt.Errorf("%s: tensor %q: its elements are in two tensors", t.Path, t.Name)
 	}
 	return t
@@ -116,9 +117,9 @@ func scaled(name, kind string, dims []int64, codes, scales *Tensor, f *blocks.Fo
 
 // fits marks a tensor as unreadable if its scales do not have the expected type and shape.
 func (t *Tensor) fits(scales *Tensor, kind onnx.DataType, want []int64) *Tensor {
-	if scales.DataType != kind || !same(scales.Dims, want) {
+	if scales.DataType != kind || !slices.Equal(scales.Dims, want) {
 		t.Readable = false
-		t.broken = fmt.Errorf("%s: tensor %q is %s %v; the scales of %s %v, %s, are %s %v", scales.Path, scales.Name,
+		t.Broken = fmt.Errorf("%s: tensor %q is %s %v; the scales of %s %v, %s, are %s %v", scales.Path, scales.Name,
 			scales.Type, scales.Dims, t.Name, t.Dims, t.Type, kind, want)
 	}
 	return t
@@ -128,13 +129,13 @@ func (t *Tensor) fits(scales *Tensor, kind onnx.DataType, want []int64) *Tensor 
 func fp8(codes, scales *Tensor) *Tensor {
 	dims := codes.Dims
 	if len(dims) < 2 {
-		return &Tensor{Name: codes.Name, Type: typeFP8, Dims: dims, Path: codes.Path,
-			broken: fmt.Errorf("%s: tensor %q has scales (%q) but is not a "+
+		return &Tensor{Name: codes.Name, Type: TypeFP8, Dims: dims, Path: codes.Path,
+			Broken: fmt.Errorf("%s: tensor %q has scales (%q) but is not a "+
 				"matrix", codes.Path, codes.Name, scales.Name)}
 	}
 	n, k := dims[len(dims)-2], dims[len(dims)-1]
 	down, across := (n+fp8Block-1)/fp8Block, (k+fp8Block-1)/fp8Block
-	t := scaled(codes.Name, typeFP8, dims, codes, scales, blocks.FP8Block,
+	t := scaled(codes.Name, TypeFP8, dims, codes, scales, blocks.FP8Block,
 		func(at int64, row, c, s []byte) error {
 			first := 4 * (at/n*down + at%n/fp8Block) * across
 			for b := range across {
@@ -158,7 +159,7 @@ func mxfp4(name string, codes, scales *Tensor) *Tensor {
 	last := len(dims) - 1
 	if last < 2 || dims[last] != 16 {
 		return &Tensor{Name: name, Type: typeMXFP4, Dims: dims, Path: codes.Path,
-			broken: fmt.Errorf("%s: tensor %q has the shape %v, but blocks of %s have [.., N, K/32, "+
+			Broken: fmt.Errorf("%s: tensor %q has the shape %v, but blocks of %s have [.., N, K/32, "+
 				"16]", codes.Path, codes.Name, dims,
 				typeMXFP4)}
 	}
@@ -174,6 +175,6 @@ func mxfp4(name string, codes, scales *Tensor) *Tensor {
 		}
 		return nil
 	})
-	t.outIn = true
+	t.OutIn = true
 	return t.fits(scales, onnx.Uint8, dims[:last])
 }

@@ -1,4 +1,4 @@
-package weights
+package llamacpp
 
 import (
 	_ "embed"
@@ -36,9 +36,9 @@ var ggufNames = sync.OnceValue(func() map[string]map[string]string {
 	return all
 })
 
-// ggufName returns the GGUF name of a module's parameter, such as "blk.0.attn_q.weight" for
+// TensorName returns the GGUF name of a module's parameter, such as "blk.0.attn_q.weight" for
 // "model.layers.0.self_attn.q_proj.weight". The parameter part may be missing, as in some fused experts.
-func ggufName(arch, parameter string) (string, bool) {
+func TensorName(arch, parameter string) (string, bool) {
 	for _, kind := range []string{".weight", ".bias", ""} {
 		module, ok := strings.CutSuffix(parameter, kind)
 		if !ok {
@@ -79,13 +79,13 @@ func layerOf(tensor string) (layer int64, rest string, ok bool) {
 	return layer, rest, ok && err == nil && layer >= 0
 }
 
-// refusal returns why the tensors of this file cannot be found by name, "" if they can.
-func (a *architecture) refusal() string {
+// Refusal returns why the tensors of this file cannot be found by name, "" if they can.
+func (a *Architecture) Refusal() string {
 	switch {
 	case a == nil || a.isUnderstood:
 		return ""
-	case a.name == "":
+	case a.Name == "":
 		return "the GGUF file does not have general.architecture: use --map"
 	}
-	return fmt.Sprintf("how llama.cpp converts the tensors of architecture %q is unknown here: use --map", a.name)
+	return fmt.Sprintf("how llama.cpp converts the tensors of architecture %q is unknown here: use --map", a.Name)
 }

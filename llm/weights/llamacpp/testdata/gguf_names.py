@@ -1,4 +1,4 @@
-"""Prints llm/weights/gguf_names.txt, llama.cpp's names of modules, from gguf-py: pip install gguf==0.19.0."""
+"""Prints llm/weights/llamacpp/gguf_names.txt, llama.cpp's names of modules, from gguf-py: pip install gguf==0.19.0."""
 import importlib.metadata
 from collections import Counter, defaultdict
 

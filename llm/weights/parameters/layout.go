@@ -1,31 +1,31 @@
-package weights
+package parameters
 
 import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// layout is the order of the last two axes of an initializer relative to a linear layer's weight.
-type layout int
+// Layout is the order of the last two axes of an initializer relative to a linear layer's weight.
+type Layout int
 
 const (
-	anyLayout layout = iota // its readers do not determine it
-	outIn                   // [out, in], as PyTorch stores them; also the rows of an embedding
-	inOut                   // [in, out], as MatMul reads them
+	AnyLayout Layout = iota // its readers do not determine it
+	OutIn                   // [out, in], as PyTorch stores them; also the rows of an embedding
+	InOut                   // [in, out], as MatMul reads them
 )
 
-// layoutOf finds the layout by the nodes that read the initializer. It is anyLayout if they contradict each other.
-func layoutOf(v *onnx.Value) layout {
-	found := anyLayout
+// LayoutOf finds the layout by the nodes that read the initializer. It is anyLayout if they contradict each other.
+func LayoutOf(v *onnx.Value) Layout {
+	found := AnyLayout
 	contradiction := false
 	rank := len(v.Const.Dims)
 	seen := map[*onnx.Value]bool{}
 	var visit func(v *onnx.Value, swapped bool)
-	note := func(l layout, swapped bool) {
+	note := func(l Layout, swapped bool) {
 		if swapped {
-			l = outIn + inOut - l
+			l = OutIn + InOut - l
 		}
-		contradiction = contradiction || found != anyLayout && found != l
+		contradiction = contradiction || found != AnyLayout && found != l
 		found = l
 	}
 	visit = func(v *onnx.Value, swapped bool) {
@@ -36,21 +36,21 @@ func layoutOf(v *onnx.Value) layout {
 		for _, u := range v.Uses() {
 			switch n := u.Node; {
 			case n.Is("MatMul") && u.Index == 1:
-				note(inOut, swapped)
+				note(InOut, swapped)
 			case n.Is("MatMul"):
-				note(outIn, swapped)
+				note(OutIn, swapped)
 			case n.Is("Gemm") && u.Index == 1 && n.AttrInt("transB", 0) != 0,
 				n.Is("Gemm") && u.Index == 0 && n.AttrInt("transA", 0) == 0:
-				note(outIn, swapped)
+				note(OutIn, swapped)
 			case n.Is("Gemm") && u.Index <= 1:
-				note(inOut, swapped)
+				note(InOut, swapped)
 			case n.Is("Gather") && u.Index == 0 && rank == 2 && n.AttrInt("axis", 0) == 0:
-				note(outIn, swapped)
+				note(OutIn, swapped)
 			case n.Domain == fused.Domain && fused.ExpertLayout(u.Index) != "" && n.OpType == fused.MoEName:
 				if n.AttrString(fused.ExpertLayout(u.Index), "") == "in_out" {
-					note(inOut, swapped)
+					note(InOut, swapped)
 				} else {
-					note(outIn, swapped)
+					note(OutIn, swapped)
 				}
 			case u.Index == 0 && n.Is("Transpose"):
 				if swaps, ok := swapsLast(n); ok {
@@ -66,7 +66,7 @@ func layoutOf(v *onnx.Value) layout {
 	}
 	visit(v, false)
 	if contradiction {
-		return anyLayout
+		return AnyLayout
 	}
 	return found
 }
@@ -84,4 +84,15 @@ func swapsLast(n *onnx.Node) (swaps, ok bool) {
 		}
 	}
 	return k >= 2 && perm[k-2] == int64(k-1), true
+}
+
+// Squeezed removes dimensions of 1.
+func Squeezed(dims []int64) []int64 {
+	list := []int64{}
+	for _, d := range dims {
+		if d != 1 {
+			list = append(list, d)
+		}
+	}
+	return list
 }

@@ -1,7 +1,6 @@
-package weights
+package llamacpp
 
 import (
-	"slices"
 	"testing"
 )
 
@@ -29,20 +28,11 @@ func TestGGUFName(t *testing.T) {
 		{"gpt2", "transformer.wpe.weight", "position_embd.weight"},
 		{"gptneox", "gpt_neox.layers.1.mlp.dense_h_to_4h.weight", "blk.1.ffn_up.weight"},
 	} {
-		if got, _ := ggufName(c.arch, c.parameter); got != c.want {
+		if got, _ := TensorName(c.arch, c.parameter); got != c.want {
 			t.Errorf("%s %s: %q, not %q", c.arch, c.parameter, got, c.want)
 		}
 	}
-	if got, ok := ggufName("llama", "model.layers.0.nothing.weight"); ok {
+	if got, ok := TensorName("llama", "model.layers.0.nothing.weight"); ok {
 		t.Errorf("a name for nothing: %s", got)
-	}
-}
-
-// TestVariants keeps the part before a layer number.
-func TestVariants(t *testing.T) {
-	got := variants("m.model.layers.0.norm.weight")
-	if want := []string{"m.model.layers.0.norm.weight", "model.layers.0.norm.weight",
-		"layers.0.norm.weight"}; !slices.Equal(got, want) {
-		t.Errorf("%v", got)
 	}
 }

@@ -1,4 +1,5 @@
-package weights
+// Package statistics describes the elements of a tensor by a few numbers.
+package statistics
 
 import (
 	"math"
@@ -17,13 +18,8 @@ type Statistics struct {
 	shift, sum, sq float64
 }
 
-// Statistics reads all elements, in chunks.
-func (t *Tensor) Statistics() (*Statistics, error) {
-	return describe(t.Len(), t.float32)
-}
-
-// StatisticsOf reads the elements of an initializer. It returns nil unless they are numbers of at least 8 bits.
-func StatisticsOf(t *onnx.Tensor) (*Statistics, error) {
+// Of reads the elements of an initializer. It returns nil unless they are numbers of at least 8 bits.
+func Of(t *onnx.Tensor) (*Statistics, error) {
 	read := blocks.ReaderOf(t.DataType)
 	if read == nil {
 		return nil, nil
@@ -33,13 +29,17 @@ func StatisticsOf(t *onnx.Tensor) (*Statistics, error) {
 		return nil, err
 	}
 	width := int64(t.DataType.Bits() / 8)
-	return describe(t.Len(), func(dst []float32, first int64) error {
+	return Read(t.Len(), func(dst []float32, first int64) error {
 		read(dst, b[first*width:])
 		return nil
 	})
 }
 
-func describe(n int64, read func(dst []float32, first int64) error) (*Statistics, error) {
+// chunk is the number of elements per read.
+const chunk = 1 << 18
+
+// Read reads n elements, in chunks.
+func Read(n int64, read func(dst []float32, first int64) error) (*Statistics, error) {
 	s := &Statistics{Min: math.Inf(1), Max: math.Inf(-1)}
 	buffer := make([]float32, min(n, chunk))
 	for at := int64(0); at < n; at += chunk {
