@@ -1,5 +1,5 @@
-// Package weights puts the tensors of a checkpoint into a graph without weights, strips the weights of a model, and lists
-// its quantized matrices.
+// Package weights puts the tensors of a checkpoint into a graph without weights, strips the weights of a model, and
+// lists its quantized matrices.
 //
 // checkpoint.Open reads GGUF files, safetensors files, an index of such files, or a folder of them. Match finds the
 // tensor of each initializer whose external data are missing, by a map (ReadMap) or by rules, and works out its

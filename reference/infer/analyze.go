@@ -3,6 +3,7 @@ package infer
 import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer/rules"
 	"github.com/mojo-patch/mojo-patch/reference/infer/term"
 )
 
@@ -49,7 +50,7 @@ func (an *analysis) nodes() int {
 }
 
 // analyze is Analyze with a symbol table and with facts that override the declarations of inputs.
-func analyze(m *onnx.Model, symbols *symbols, given map[*onnx.Value]*fact) *Facts {
+func analyze(m *onnx.Model, symbols *symbols, given map[*onnx.Value]*rules.Fact) *Facts {
 	an := newAnalysis(m, symbols)
 	an.given = given
 	return an.run()
@@ -59,11 +60,11 @@ func analyze(m *onnx.Model, symbols *symbols, given map[*onnx.Value]*fact) *Fact
 func (an *analysis) run() *Facts {
 	an.mostVisits = leastVisits + visitsPerNode*an.nodes()
 	for pass := 1; ; pass++ {
-		an.solving = pass < maxPasses
-		an.differences, an.equalities, an.misfits = nil, nil, map[*onnx.Node][Worlds]bool{}
-		an.short = map[*onnx.Node]int64{}
-		f := an.pass()
-		if an.solving && an.grows && an.grow(f) {
+		an.Solving = pass < maxPasses
+		an.differences, an.Equalities, an.Misfits = nil, nil, map[*onnx.Node][Worlds]bool{}
+		an.Short = map[*onnx.Node]int64{}
+		f := an.propagate()
+		if an.Solving && an.grows && an.grow(f) {
 			continue
 		}
 		if !an.modest && an.exceeds() {
@@ -71,98 +72,70 @@ func (an *analysis) run() *Facts {
 			*an.symbols = *symbolsFrom(modest, an.symbols.table)
 			continue
 		}
-		if !an.solving || len(an.differences) == 0 && !an.hint(f) && !an.learn() {
+		if !an.Solving || len(an.differences) == 0 && !an.hint(f) && !an.learn() {
 			return f
 		}
 		if len(an.differences) > 0 && !an.solve() && !an.rowsPicked(f) { // unsolvable: once more, without guessing
-			an.solving = false
-			return an.pass()
+			an.Solving = false
+			return an.propagate()
 		}
 	}
 }
 
 // analysis is one run of Analyze.
 type analysis struct {
-	model     *onnx.Model
-	functions map[functionKey]*onnx.Function
-	symbols   *symbols
-	given     map[*onnx.Value]*fact
-	// solving means that another pass may follow, so differences are recorded and guessed over.
-	solving     bool
+	rules.Pass
+	symbols     *symbols
+	model       *onnx.Model
+	functions   map[functionKey]*onnx.Function
+	given       map[*onnx.Value]*rules.Fact
 	modest      bool // the numbers are modest
 	differences []difference
-	equalities  [][2]int64                  // proven pairs of equal numbers in the proof world
-	misfits     map[*onnx.Node][Worlds]bool // the nodes that cannot run in a world
-	short       map[*onnx.Node]int64        // the nodes whose windows do not fit, with their strides
-	grows       bool                        // the numbers of symbols may grow
+	grows       bool // the numbers of symbols may grow
 	grown       map[*symbol]bool
 	unnamed     map[*onnx.Value][]*symbol
-	constants   map[*onnx.Value]*fact
-	bodies      map[*onnx.Value]*fact // facts of functions' bodies, merged over the calls
+	constants   map[*onnx.Value]*rules.Fact
+	bodies      map[*onnx.Value]*rules.Fact // facts of functions' bodies, merged over the calls
 	called      map[*onnx.Function]bool
 	memo        map[string]functionCall
-	slab        []fact
-	call        call
+	slab        []rules.Fact
+	call        rules.Call
 	depth       int
 	// visits counts the visited nodes, again for each call and each round of a loop.
 	visits, mostVisits int // 0: no bound
 }
 
 func newAnalysis(m *onnx.Model, s *symbols) *analysis {
-	an := &analysis{model: m, symbols: s, functions: make(map[functionKey]*onnx.Function, len(m.Functions))}
+	an := &analysis{symbols: s, model: m, functions: make(map[functionKey]*onnx.Function, len(m.Functions))}
+	an.Pass = rules.Pass{Table: s.table, Fresh: func(n *onnx.Node, k, w int) int64 { return s.at(s.freshFor(n, k), w) }}
 	for _, f := range m.Functions {
-		an.functions[functionKey{canonical(f.Domain), f.Name, f.Overload}] = f
+		an.functions[functionKey{rules.Canonical(f.Domain), f.Name, f.Overload}] = f
 	}
 	return an
 }
 
 // forget drops the facts about functions.
 func (an *analysis) forget() {
-	an.called, an.bodies = map[*onnx.Function]bool{}, map[*onnx.Value]*fact{}
+	an.called, an.bodies = map[*onnx.Function]bool{}, map[*onnx.Value]*rules.Fact{}
 	an.memo = map[string]functionCall{}
 }
 
 type functionKey struct{ domain, name, overload string }
 
-func canonical(domain string) string {
-	if onnx.IsStandardDomain(domain) {
-		return ""
-	}
-	return domain
-}
-
-// frame is the context of a graph: the model's main graph, or one call of a function.
-type frame struct {
-	opset int64
-	attrs map[string]*onnx.Attribute // the attributes of the call
-	facts map[*onnx.Value]*fact
-	eval  *reference.Evaluator
-	// function means that references to attributes must be resolved.
-	function bool
-}
-
-func (fr *frame) attr(n *onnx.Node, name string) *onnx.Attribute {
-	a := n.Attr(name)
-	if a == nil || a.RefName == "" {
-		return a
-	}
-	return fr.attrs[a.RefName]
-}
-
-// pass propagates once through the model with the current numbers.
-func (an *analysis) pass() *Facts {
+// propagate goes once through the model with the current numbers.
+func (an *analysis) propagate() *Facts {
 	m := an.model
 	if an.unnamed == nil {
 		an.unnamed = map[*onnx.Value][]*symbol{}
-		an.constants = make(map[*onnx.Value]*fact, len(m.Graph.Initializers()))
+		an.constants = make(map[*onnx.Value]*rules.Fact, len(m.Graph.Initializers()))
 	}
 	an.forget()
 	values := 0
 	m.Graph.Walk(func(g *onnx.Graph) { values += len(g.Nodes) + len(g.Inputs) + len(g.Initializers()) })
-	fr := &frame{opset: m.Opset(""), facts: make(map[*onnx.Value]*fact, values),
-		eval: reference.NewForOpset(m.Opset(""), m.Functions, reference.Options{})}
+	fr := &rules.Frame{Opset: m.Opset(""), Facts: make(map[*onnx.Value]*rules.Fact, values),
+		Eval: reference.NewForOpset(m.Opset(""), m.Functions, reference.Options{})}
 	for _, v := range m.Graph.Inputs {
-		fr.facts[v] = an.input(v)
+		fr.Facts[v] = an.input(v)
 	}
 	an.graph(m.Graph, fr)
 	for _, f := range m.Functions {
@@ -171,28 +144,28 @@ func (an *analysis) pass() *Facts {
 		}
 	}
 	for v, x := range an.bodies {
-		fr.facts[v] = x
+		fr.Facts[v] = x
 	}
 	for _, s := range an.symbols.list {
 		s.settled = an.symbols.proven(s)
 	}
-	return &Facts{facts: fr.facts, symbols: an.symbols.list, table: an.symbols.table, opset: fr.opset,
+	return &Facts{facts: fr.Facts, symbols: an.symbols.list, table: an.symbols.table, opset: fr.Opset,
 		functions: m.Functions}
 }
 
 // input returns the facts of an input of the main graph: its declared shape with a number for each symbolic dimension.
-func (an *analysis) input(v *onnx.Value) *fact {
+func (an *analysis) input(v *onnx.Value) *rules.Fact {
 	if x := an.given[v]; x != nil {
 		return x
 	}
 	t, ok := v.Type()
 	if !ok {
-		return nothing
+		return rules.Nothing
 	}
 	x := an.newFact()
-	x.dtype = t.DataType
+	x.DataType = t.DataType
 	if !t.HasShape {
-		x.same = true
+		x.Same = true
 		return x
 	}
 	syms := an.unnamed[v]
@@ -200,7 +173,7 @@ func (an *analysis) input(v *onnx.Value) *fact {
 		syms = make([]*symbol, len(t.Dims))
 		an.unnamed[v] = syms
 	}
-	x.shape, x.same = an.symbols.shapeOf(t.Dims, func(axis int) *symbol {
+	x.Shape, x.Same = an.symbols.shapeOf(t.Dims, func(axis int) *symbol {
 		if syms[axis] == nil {
 			syms[axis] = an.symbols.add("", axis)
 		}
@@ -210,10 +183,10 @@ func (an *analysis) input(v *onnx.Value) *fact {
 }
 
 // graph propagates through the nodes of a graph. The facts of its inputs must be in the frame.
-func (an *analysis) graph(g *onnx.Graph, fr *frame) {
+func (an *analysis) graph(g *onnx.Graph, fr *rules.Frame) {
 	for _, v := range g.Initializers() {
 		if !v.IsInput {
-			fr.facts[v] = an.constant(v)
+			fr.Facts[v] = an.constant(v)
 		}
 	}
 	for _, n := range g.Nodes {
@@ -222,15 +195,15 @@ func (an *analysis) graph(g *onnx.Graph, fr *frame) {
 }
 
 // constant returns the facts of an initializer or a Constant node's output, and caches them for further passes.
-func (an *analysis) constant(v *onnx.Value) *fact {
+func (an *analysis) constant(v *onnx.Value) *rules.Fact {
 	if x := an.constants[v]; x != nil {
 		return x
 	}
-	x := nothing
+	x := rules.Nothing
 	if t := v.Constant(); t != nil {
 		x = an.newFact()
-		x.same = true
-		x.dtype = t.DataType
+		x.Same = true
+		x.DataType = t.DataType
 		shape := t.Dims
 		if shape == nil {
 			shape = []int64{}
@@ -243,13 +216,13 @@ func (an *analysis) constant(v *onnx.Value) *fact {
 				val = r
 			}
 		}
-		x.shape, x.val = everywhere(shape), everywhere(val)
+		x.Shape, x.Value = everywhere(shape), everywhere(val)
 	}
 	an.constants[v] = x
 	return x
 }
 
-func everywhere[T any](x T) (r [worlds]T) {
+func everywhere[T any](x T) (r [rules.AllWorlds]T) {
 	for w := range r {
 		r[w] = x
 	}
@@ -257,9 +230,9 @@ func everywhere[T any](x T) (r [worlds]T) {
 }
 
 // newFact takes a fact from a slab, which is cheaper than separate allocations.
-func (an *analysis) newFact() *fact {
+func (an *analysis) newFact() *rules.Fact {
 	if len(an.slab) == 0 {
-		an.slab = make([]fact, 256)
+		an.slab = make([]rules.Fact, 256)
 	}
 	x := &an.slab[0]
 	an.slab = an.slab[1:]

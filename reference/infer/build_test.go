@@ -58,12 +58,12 @@ func values(v ...value) []value { return v }
 // shapes formats the facts of a value: its type and its shapes in worlds 0 and 1, or one shape for all.
 func shapes(f *Facts, v value) string {
 	x := f.of(v)
-	s := fmt.Sprintf("%s%v", x.dtype, x.shape[0])
-	if x.shape[0] == nil {
-		return fmt.Sprint(x.dtype, " ?")
+	s := fmt.Sprintf("%s%v", x.DataType, x.Shape[0])
+	if x.Shape[0] == nil {
+		return fmt.Sprint(x.DataType, " ?")
 	}
-	if fmt.Sprint(x.shape[0]) != fmt.Sprint(x.shape[1]) {
-		s += fmt.Sprint(x.shape[1])
+	if fmt.Sprint(x.Shape[0]) != fmt.Sprint(x.Shape[1]) {
+		s += fmt.Sprint(x.Shape[1])
 	}
 	return s
 }

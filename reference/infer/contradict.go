@@ -15,7 +15,7 @@ func (f *Facts) Contradicts(v *onnx.Value, inputs map[string]bool) bool {
 		return false
 	}
 	for w := range Worlds {
-		shape := f.of(v).shape[w]
+		shape := f.of(v).Shape[w]
 		if shape == nil {
 			continue
 		}

@@ -5,17 +5,15 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer/rules"
 )
 
-type tensor = reference.Tensor
-
 // functionCall is one run of a function's body. The key of a call contains addresses of in, which must stay alive.
-type functionCall struct{ in, out []*fact }
+type functionCall struct{ in, out []*rules.Fact }
 
 // callFunction finds the facts of a call's outputs by running the function's body with the facts of the inputs.
-func (an *analysis) callFunction(f *onnx.Function, n *onnx.Node, fr *frame) {
-	in := make([]*fact, len(n.Inputs))
+func (an *analysis) callFunction(f *onnx.Function, n *onnx.Node, fr *rules.Frame) {
+	in := make([]*rules.Fact, len(n.Inputs))
 	for i, v := range n.Inputs {
 		in[i] = an.get(v, fr)
 	}
@@ -27,7 +25,7 @@ func (an *analysis) callFunction(f *onnx.Function, n *onnx.Node, fr *frame) {
 	out := an.enter(f, n, in, fr)
 	an.depth--
 	for i := range n.Outputs {
-		x := nothing
+		x := rules.Nothing
 		if i < len(out) {
 			x = out[i]
 		}
@@ -37,14 +35,14 @@ func (an *analysis) callFunction(f *onnx.Function, n *onnx.Node, fr *frame) {
 
 // enter runs the body of f for the call n (nil: for any call) and returns the facts of its outputs. Calls with equal
 // facts share one run.
-func (an *analysis) enter(f *onnx.Function, n *onnx.Node, in []*fact, outer *frame) []*fact {
+func (an *analysis) enter(f *onnx.Function, n *onnx.Node, in []*rules.Fact, outer *rules.Frame) []*rules.Fact {
 	attrs := map[string]*onnx.Attribute{}
 	if n != nil {
 		for _, a := range f.Defaults {
 			attrs[a.Name] = a
 		}
 		for _, a := range n.Attributes {
-			if b := outer.attr(n, a.Name); b != nil {
+			if b := outer.Attr(n, a.Name); b != nil {
 				attrs[a.Name] = b
 			}
 		}
@@ -55,29 +53,29 @@ func (an *analysis) enter(f *onnx.Function, n *onnx.Node, in []*fact, outer *fra
 	}
 	opset := f.Opset("")
 	if opset == 0 {
-		opset = outer.opset
+		opset = outer.Opset
 	}
-	fr := &frame{opset: opset, attrs: attrs, facts: make(map[*onnx.Value]*fact, len(f.Body.Nodes)+len(in)),
-		function: true,
-		eval:     outer.eval.ForOpset(opset)}
+	fr := &rules.Frame{Opset: opset, Attrs: attrs, Facts: make(map[*onnx.Value]*rules.Fact, len(f.Body.Nodes)+len(in)),
+		Function: true,
+		Eval:     outer.Eval.ForOpset(opset)}
 	for i, v := range f.Body.Inputs {
-		x := nothing
+		x := rules.Nothing
 		if i < len(in) {
 			x = in[i]
 		}
-		fr.facts[v] = x
+		fr.Facts[v] = x
 	}
 	an.graph(f.Body, fr)
-	out := make([]*fact, len(f.Body.Outputs))
+	out := make([]*rules.Fact, len(f.Body.Outputs))
 	for i, v := range f.Body.Outputs {
 		out[i] = an.get(v, fr)
 	}
-	for v, x := range fr.facts {
+	for v, x := range fr.Facts {
 		if old := an.bodies[v]; old == nil && !an.called[f] {
 			an.bodies[v] = x
 		} else if old != x {
 			if old == nil {
-				old = nothing
+				old = rules.Nothing
 			}
 			an.bodies[v] = an.agree(old, x)
 		}
@@ -91,7 +89,7 @@ func (an *analysis) enter(f *onnx.Function, n *onnx.Node, in []*fact, outer *fra
 
 // signature returns a key that is equal for calls of f with equal facts. It is empty if values are known, which would
 // make a bad key. Shapes are compared by their numbers.
-func signature(f *onnx.Function, attrs map[string]*onnx.Attribute, in []*fact) string {
+func signature(f *onnx.Function, attrs map[string]*onnx.Attribute, in []*rules.Fact) string {
 	b := fmt.Appendf(nil, "%p", f)
 	// Attributes may decide shapes, and have many kinds: they are compared by identity unless they are numbers or
 	// strings. f.Defaults and f.Attributes define the order.
@@ -119,20 +117,20 @@ func signature(f *onnx.Function, attrs map[string]*onnx.Attribute, in []*fact) s
 		return ""
 	}
 	for _, x := range in {
-		b = append(b, ';', byte(x.dtype))
-		for w := range worlds {
-			if x.val[w] != nil {
-				b = fmt.Appendf(b, "v%p", x.val[w])
+		b = append(b, ';', byte(x.DataType))
+		for w := range rules.AllWorlds {
+			if x.Value[w] != nil {
+				b = fmt.Appendf(b, "v%p", x.Value[w])
 			}
-			if x.shape[w] == nil {
+			if x.Shape[w] == nil {
 				b = append(b, 'n')
 				continue
 			}
-			b = append(b, ':', byte(len(x.shape[w])))
-			for _, d := range x.shape[w] {
+			b = append(b, ':', byte(len(x.Shape[w])))
+			for _, d := range x.Shape[w] {
 				b = binary.LittleEndian.AppendUint64(b, uint64(d))
 			}
-			if x.same {
+			if x.Same {
 				b = append(b, '=')
 				break
 			}

@@ -17,14 +17,6 @@ const (
 	leastPatches = 23
 )
 
-// tooShort records that a dimension is too short for a node's windows, which are stride apart.
-func (c *call) tooShort(stride int64) {
-	if c.an.short == nil || c.gather {
-		return
-	}
-	c.an.short[c.n] = max(c.an.short[c.n], stride)
-}
-
 // grow multiplies the numbers of symbols that are too small for the model. It reports whether it changed any: then the
 // analysis must restart.
 func (an *analysis) grow(f *Facts) bool {
@@ -64,7 +56,7 @@ func (an *analysis) nextPatches() int64 {
 // windowFactors finds the factors of symbols for which all windows fit: the product of the strides of consecutive
 // nodes.
 func (an *analysis) windowFactors(factors map[*symbol]int64) {
-	if len(an.short) == 0 {
+	if len(an.Short) == 0 {
 		return
 	}
 	product := map[*onnx.Value]int64{}
@@ -73,7 +65,7 @@ func (an *analysis) windowFactors(factors map[*symbol]int64) {
 		for _, v := range n.Inputs {
 			k = max(k, product[v])
 		}
-		if stride := an.short[n]; stride > 0 {
+		if stride := an.Short[n]; stride > 0 {
 			k = min(k*max(stride, 2), maxGrowth)
 			for _, s := range an.symbolsOf(n.Input(0)) {
 				factors[s] = max(factors[s], k)
@@ -114,8 +106,8 @@ func (an *analysis) symbolsOf(v *onnx.Value) (list []*symbol) {
 func (an *analysis) vanishes(f *Facts) bool {
 	for _, n := range an.model.Graph.Nodes {
 		for _, v := range n.Outputs {
-			if x := f.of(v); x.dtype.IsFloat() && !x.same && !slices.Contains(x.shape[2], 0) &&
-				(slices.Contains(x.shape[0], 0) || slices.Contains(x.shape[1], 0)) {
+			if x := f.of(v); x.DataType.IsFloat() && !x.Same && !slices.Contains(x.Shape[2], 0) &&
+				(slices.Contains(x.Shape[0], 0) || slices.Contains(x.Shape[1], 0)) {
 				return true
 			}
 		}

@@ -6,7 +6,7 @@ import "slices"
 // unlike an Add, runs only on equal sizes. learn reports whether it learned anything.
 func (an *analysis) learn() bool {
 	learned := false
-	for _, e := range an.equalities {
+	for _, e := range an.Equalities {
 		learned = an.symbols.learn(e[0], e[1]) || learned
 	}
 	return learned

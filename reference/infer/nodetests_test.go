@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer/rules"
 )
 
 // TestNodeTests compares with the standard's own tests of its operators: inferred types and shapes of outputs must
@@ -39,17 +40,17 @@ func TestNodeTests(t *testing.T) {
 		if slices.ContainsFunc(m.Graph.Outputs, func(v *onnx.Value) bool { _, ok := v.Type(); return !ok }) {
 			continue
 		}
-		given := map[*onnx.Value]*fact{}
+		given := map[*onnx.Value]*rules.Fact{}
 		for i, x := range cases[0].Inputs {
 			v := m.Graph.Value(x.Name)
 			if v == nil {
 				continue
 			}
 			dims := slices.Concat([]int64{}, x.Dims)
-			f := &fact{dtype: x.DataType, shape: everywhere(dims), same: true}
+			f := &rules.Fact{DataType: x.DataType, Shape: everywhere(dims), Same: true}
 			if r, err := reference.FromONNX(x); err == nil && (r.I != nil || r.Len() == 1) && i > 0 &&
 				r.Len() <= MaxElements {
-				f.val = everywhere(r)
+				f.Value = everywhere(r)
 			}
 			given[v] = f
 		}
@@ -67,7 +68,7 @@ func TestNodeTests(t *testing.T) {
 			if dt != onnx.Undefined && dt != want.DataType {
 				t.Errorf("%s: output %q has the type %s, inferred %s", name, v.Name, want.DataType, dt)
 			}
-			shape := f.of(v).shape[0]
+			shape := f.of(v).Shape[0]
 			ok := shape == nil || len(shape) == len(want.Dims)
 			for k := range shape {
 				ok = ok && (shape[k] < 0 || shape[k] == want.Dims[k])
@@ -75,7 +76,7 @@ func TestNodeTests(t *testing.T) {
 			if !ok && !dataDependent(f, shape) {
 				t.Errorf("%s: output %q has the shape %v, inferred %v", name, v.Name, want.Dims, shape)
 			}
-			all := complete(shape) && dt != onnx.Undefined
+			all := rules.Complete(shape) && dt != onnx.Undefined
 			if strings.Contains(name, "_expanded") {
 				expanded++
 				if all {

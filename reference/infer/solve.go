@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer/rules"
 )
 
 // difference is two numbers, in each world, that an op requires to be equal but are not.
@@ -13,25 +14,22 @@ type difference struct {
 	joins bool // one of both may be 1
 }
 
-// maxDifferences bounds the differences of one pass.
-const maxDifferences = 256
-
 // differ gathers the numbers that the rule compares, in all worlds, and records the pairs that are unequal somewhere.
-func (an *analysis) differ(c *call, rule rule) {
-	if len(an.differences) >= maxDifferences {
+func (an *analysis) differ(c *rules.Call, rule rules.Rule) {
+	if len(an.differences) >= rules.MaxDifferences {
 		return
 	}
-	var pairs [Worlds][]pair
-	var buffer [Worlds * 2]result
-	c.gather = true
+	var pairs [Worlds][]rules.Pair
+	var buffer [Worlds * 2]rules.Result
+	c.Gather = true
 	for w := range Worlds {
-		c.pairs = nil
-		c.run(w, rule, buffer[:])
-		pairs[w] = c.pairs
+		c.Pairs = nil
+		c.Run(w, rule, buffer[:])
+		pairs[w] = c.Pairs
 	}
-	c.gather, c.pairs = false, nil
+	c.Gather, c.Pairs = false, nil
 	for i, p := range pairs[0] {
-		d := difference{fixed: p.fixed, joins: p.joins}
+		d := difference{fixed: p.Fixed, joins: p.Joins}
 		unequal, usable := false, true
 		for w := range Worlds {
 			if i >= len(pairs[w]) {
@@ -39,9 +37,9 @@ func (an *analysis) differ(c *call, rule rule) {
 				break
 			}
 			p = pairs[w][i]
-			d.a[w], d.b[w] = p.a, p.b
-			unequal = unequal || p.a != p.b
-			usable = usable && p.a > 0 && p.b > 0
+			d.a[w], d.b[w] = p.A, p.B
+			unequal = unequal || p.A != p.B
+			usable = usable && p.A > 0 && p.B > 0
 		}
 		if usable && unequal && !slices.Contains(an.differences, d) {
 			an.differences = append(an.differences, d)
@@ -52,7 +50,7 @@ func (an *analysis) differ(c *call, rule rule) {
 // exceeds reports whether something fits in the worlds of small numbers but not in the world of large ones, such as a
 // short table of positions.
 func (an *analysis) exceeds() bool {
-	for _, m := range an.misfits {
+	for _, m := range an.Misfits {
 		if m == [Worlds]bool{2: true} {
 			return true
 		}
@@ -60,16 +58,6 @@ func (an *analysis) exceeds() bool {
 	return slices.ContainsFunc(an.differences, func(d difference) bool {
 		return d.a[0] == d.b[0] && d.a[1] == d.b[1] && d.a[2] != d.b[2]
 	})
-}
-
-// misfit records that the node cannot run in this world.
-func (c *call) misfit() {
-	if c.gather || c.w == proof {
-		return
-	}
-	m := c.an.misfits[c.n]
-	m[c.w] = true
-	c.an.misfits[c.n] = m
 }
 
 // solve defines free symbols such that recorded differences vanish. It reports whether it defined any: then the
@@ -242,7 +230,7 @@ func (an *analysis) hint(f *Facts) bool {
 			}
 			var n [Worlds]int64
 			for w := range n {
-				n[w] = f.of(v).shape[w][i]
+				n[w] = f.of(v).Shape[w][i]
 			}
 			if e := an.symbols.read(n); e != nil && e.op != 's' && e.op != 'k' {
 				if s, e = an.symbols.accept(s, e); s != nil {
@@ -316,7 +304,7 @@ func (an *analysis) rowsPicked(f *Facts) bool {
 		if !n.Is("GatherND") || n.AttrInt("batch_dims", 0) != 0 || len(n.Inputs) != 2 {
 			continue
 		}
-		data, indices := f.of(n.Inputs[0]).shape, f.of(n.Inputs[1]).shape
+		data, indices := f.of(n.Inputs[0]).Shape, f.of(n.Inputs[1]).Shape
 		if len(data[0]) == 0 || len(indices[0]) == 0 {
 			continue
 		}
@@ -345,7 +333,7 @@ func (an *analysis) rowsPicked(f *Facts) bool {
 }
 
 // sizesOf returns a dimension in all worlds, -1 if it does not exist.
-func sizesOf(shape [worlds][]int64, axis int) (size [Worlds]int64) {
+func sizesOf(shape [rules.AllWorlds][]int64, axis int) (size [Worlds]int64) {
 	for w, s := range shape[:Worlds] {
 		size[w] = -1
 		if axis < len(s) {

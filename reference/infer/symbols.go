@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer/rules"
 	"github.com/mojo-patch/mojo-patch/reference/infer/term"
 )
 
@@ -45,7 +46,9 @@ var (
 
 // sized is for worlds of certain sizes: one sequence of these numbers of tokens, if the second symbol is the sequence
 // length.
-func sized(tokens [Worlds]int64) numbers { return numbers{[Worlds]int64{1, 1, 1}, tokens, 2} }
+func sized(tokens [Worlds]int64) numbers {
+	return numbers{[Worlds]int64{1, 1, 1}, tokens, 2}
+}
 
 func newSymbols() *symbols { return symbolsFrom(usual, term.NewTable()) }
 
@@ -115,7 +118,7 @@ func (t *symbols) freshFor(n *onnx.Node, k int) *symbol {
 
 // at returns the number of a symbol in a world.
 func (t *symbols) at(s *symbol, w int) int64 {
-	if w == proof {
+	if w == rules.Proof {
 		return t.proven(s)
 	}
 	return s.at(w)
@@ -163,7 +166,7 @@ func (t *symbols) term(e *expr) (n int64, ok bool) {
 
 // shapeOf converts declared dimensions to one shape per world. unnamed makes the symbol of an unnamed dimension; if it
 // is nil, the dimension stays unknown. same means that all shapes are one slice.
-func (t *symbols) shapeOf(dims []onnx.Dim, unnamed func(axis int) *symbol) (shape [worlds][]int64, same bool) {
+func (t *symbols) shapeOf(dims []onnx.Dim, unnamed func(axis int) *symbol) (shape [rules.AllWorlds][]int64, same bool) {
 	fixed := make([]int64, len(dims))
 	syms := make([]*symbol, len(dims))
 	same = true

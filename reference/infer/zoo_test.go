@@ -9,6 +9,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/reference/infer/rules"
 )
 
 // exports lists the models to test with, in the folder MOJO_ZOO or in the repository.
@@ -95,7 +96,7 @@ func compareRun(t *testing.T, m *onnx.Model, inputs []*onnx.Tensor) {
 		f = analyze(m, symbols, nil)
 		changed := false
 		for key, s := range symbols.fresh {
-			for i, d := range f.of(key.node.Outputs[0]).shape[0] {
+			for i, d := range f.of(key.node.Outputs[0]).Shape[0] {
 				if real := env[key.node.Outputs[0]]; real != nil && s.free() && d == s.start[0] &&
 					d != int64(real.Shape[i]) {
 					s.start[0] = int64(real.Shape[i])
@@ -113,7 +114,7 @@ func compareRun(t *testing.T, m *onnx.Model, inputs []*onnx.Tensor) {
 		if dt := f.DataType(v); dt != onnx.Undefined && dt != real.DataType {
 			t.Errorf("%s: type %s, inferred %s", describe(v), real.DataType, dt)
 		}
-		shape := f.of(v).shape[0]
+		shape := f.of(v).Shape[0]
 		if shape != nil && len(shape) != len(real.Shape) {
 			t.Errorf("%s: shape %v, inferred %v", describe(v), real.Shape, shape)
 			continue
@@ -124,7 +125,7 @@ func compareRun(t *testing.T, m *onnx.Model, inputs []*onnx.Tensor) {
 				break
 			}
 		}
-		if complete(shape) && f.DataType(v) != onnx.Undefined {
+		if rules.Complete(shape) && f.DataType(v) != onnx.Undefined {
 			known++
 		}
 		if val, ok := f.Known(v, 0); ok && !equalTensors(val, real) {
@@ -161,10 +162,10 @@ func TestExportsOutputs(t *testing.T) {
 			}
 			for i, d := range decl.Dims[:min(rank, len(decl.Dims))] {
 				if got, _ := f.Dim(v, i); d.Value >= 0 && got != d.Value {
-					t.Errorf("%s: output %q has %v, declared %v", filepath.Base(path), v.Name, f.of(v).shape, decl.Dims)
+					t.Errorf("%s: output %q has %v, declared %v", filepath.Base(path), v.Name, f.of(v).Shape, decl.Dims)
 				} else if _, fixed := f.Dim(v, i); d.Value < 0 && fixed {
 					t.Errorf("%s: output %q has %v, declared %v: a symbolic dimension passes for fixed",
-						filepath.Base(path), v.Name, f.of(v).shape, decl.Dims)
+						filepath.Base(path), v.Name, f.of(v).Shape, decl.Dims)
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-package infer
+package rules
 
 import (
 	"fmt"
@@ -10,21 +10,23 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference/infer/term"
 )
 
+type tensor = reference.Tensor
+
 // far is beyond the numbers in arithmetic on dimensions.
 const far = int64(1) << 40
 
 // table returns the expressions of the proof world.
-func (c *call) table() *term.Table { return c.an.symbols.table }
+func (c *Call) table() *term.Table { return c.Pass.Table }
 
 // open reports whether an element of t is an expression.
-func (c *call) open(t *tensor) bool {
+func (c *Call) open(t *tensor) bool {
 	return t != nil && (slices.ContainsFunc(t.I, c.table().Open) ||
 		slices.ContainsFunc(t.F, func(x float64) bool { return x >= 1 && c.table().Open(int64(x)) }))
 }
 
 // equal returns the value of a and b in the proof world, where an op requires them to be equal, and records the
 // equality.
-func (c *call) equal(a, b int64) int64 {
+func (c *Call) equal(a, b int64) int64 {
 	switch t := c.table(); {
 	case !t.Open(a) && !t.Open(b):
 		return -1
@@ -33,15 +35,15 @@ func (c *call) equal(a, b int64) int64 {
 	case !t.Open(b):
 		return b
 	}
-	if e := [2]int64{a, b}; c.an.solving && len(c.an.equalities) < maxDifferences &&
-		!slices.Contains(c.an.equalities, e) {
-		c.an.equalities = append(c.an.equalities, e)
+	if e := [2]int64{a, b}; c.Pass.Solving && len(c.Pass.Equalities) < MaxDifferences &&
+		!slices.Contains(c.Pass.Equalities, e) {
+		c.Pass.Equalities = append(c.Pass.Equalities, e)
 	}
 	return a
 }
 
 // joined returns the dimension that a and b, both not 1, broadcast to in the proof world.
-func (c *call) joined(a, b int64) int64 {
+func (c *Call) joined(a, b int64) int64 {
 	switch t := c.table(); {
 	case a == b:
 		return a
@@ -59,8 +61,8 @@ func (c *call) joined(a, b int64) int64 {
 }
 
 // product multiplies dimensions. It returns -1 if one is unknown or the product overflows.
-func (c *call) product(s []int64) int64 {
-	if c.w != proof {
+func (c *Call) product(s []int64) int64 {
+	if c.w != Proof {
 		return product(s)
 	}
 	n := int64(1)
@@ -81,27 +83,27 @@ func (c *call) product(s []int64) int64 {
 }
 
 // plus adds dimensions, or returns -1 if one is unknown.
-func (c *call) plus(a, b int64) int64 {
+func (c *Call) plus(a, b int64) int64 {
 	switch {
 	case a < 0 || b < 0:
 		return -1
-	case c.w == proof:
+	case c.w == Proof:
 		return c.table().Add(a, b)
 	}
 	return a + b
 }
 
 // most returns the greater of two dimensions.
-func (c *call) most(a, b int64) int64 {
-	if c.w == proof {
+func (c *Call) most(a, b int64) int64 {
+	if c.w == Proof {
 		return c.table().Greatest(a, b)
 	}
 	return max(a, b)
 }
 
 // split returns the size of part i of an axis of d elements in equal parts, of which the last may be smaller.
-func (c *call) split(d, parts, i int64) int64 {
-	if c.w == proof && c.table().Open(d) {
+func (c *Call) split(d, parts, i int64) int64 {
+	if c.w == Proof && c.table().Open(d) {
 		if n, ok := c.table().Exact(d, parts); ok {
 			return n
 		}
@@ -112,9 +114,9 @@ func (c *call) split(d, parts, i int64) int64 {
 }
 
 // sliced is the function sliced, extended to the proof world.
-func (c *call) sliced(d, start, end, step int64) int64 {
+func (c *Call) sliced(d, start, end, step int64) int64 {
 	t := c.table()
-	if c.w != proof || !t.Open(d) && !t.Open(start) && !t.Open(end) {
+	if c.w != Proof || !t.Open(d) && !t.Open(start) && !t.Open(end) {
 		return sliced(d, start, end, step)
 	}
 	if d < 0 || step == 0 || t.Open(step) {
@@ -150,7 +152,7 @@ func (c *call) sliced(d, start, end, step int64) int64 {
 }
 
 // elements returns the elements of a tensor as numbers of the proof world.
-func (c *call) elements(t *tensor) []term.Number {
+func (c *Call) elements(t *tensor) []term.Number {
 	if t.F == nil {
 		return t.I
 	}
@@ -166,7 +168,7 @@ func (c *call) elements(t *tensor) []term.Number {
 }
 
 // tensor makes a tensor of numbers of the proof world.
-func (c *call) tensor(t onnx.DataType, shape []int, list []term.Number) *tensor {
+func (c *Call) tensor(t onnx.DataType, shape []int, list []term.Number) *tensor {
 	if !t.IsFloat() {
 		return reference.NewInts(t, shape, list)
 	}
@@ -182,22 +184,22 @@ func (c *call) tensor(t onnx.DataType, shape []int, list []term.Number) *tensor 
 }
 
 // prove is evaluate in the proof world, where elements of inputs are expressions.
-func (c *call) prove(in []*tensor) bool {
-	if data, ok := moving[c.n.OpType]; ok && onnx.IsStandardDomain(c.n.Domain) {
+func (c *Call) prove(in []*tensor) bool {
+	if data, ok := moving[c.Node.OpType]; ok && onnx.IsStandardDomain(c.Node.Domain) {
 		return c.move(in, data)
 	}
-	if len(c.out) != 1 || c.out[0].shape == nil || c.out[0].dtype == onnx.Undefined {
+	if len(c.out) != 1 || c.out[0].Shape == nil || c.out[0].DataType == onnx.Undefined {
 		return false
 	}
-	size := product(c.out[0].shape)
+	size := product(c.out[0].Shape)
 	if size < 0 || size > MaxElements {
 		return false
 	}
-	shape := make([]int, len(c.out[0].shape))
-	for i, d := range c.out[0].shape {
+	shape := make([]int, len(c.out[0].Shape))
+	for i, d := range c.out[0].Shape {
 		shape[i] = int(d)
 	}
-	if c.n.OpType == "CastLike" {
+	if c.Node.OpType == "CastLike" {
 		in = in[:1]
 	}
 	operands := make([][]term.Number, len(in))
@@ -208,12 +210,12 @@ func (c *call) prove(in []*tensor) bool {
 		}
 	}
 	list := make([]term.Number, size)
-	switch f, each := elementwise[c.n.OpType]; {
-	case !onnx.IsStandardDomain(c.n.Domain):
+	switch f, each := elementwise[c.Node.OpType]; {
+	case !onnx.IsStandardDomain(c.Node.Domain):
 		each = false
 		fallthrough
 	case !each:
-		if fold := folds[c.n.OpType]; fold != nil && size == 1 && len(shapes[0]) == 1 && len(operands[0]) > 0 {
+		if fold := folds[c.Node.OpType]; fold != nil && size == 1 && len(shapes[0]) == 1 && len(operands[0]) > 0 {
 			list[0] = operands[0][0]
 			for _, n := range operands[0][1:] {
 				list[0] = fold(c, []term.Number{list[0], n})
@@ -245,7 +247,7 @@ func (c *call) prove(in []*tensor) bool {
 			}
 		}
 	}
-	c.out[0].val = c.tensor(c.out[0].dtype, shape, list)
+	c.out[0].Value = c.tensor(c.out[0].DataType, shape, list)
 	return true
 }
 
@@ -269,11 +271,11 @@ func broadcastPlace(i int, shape, other []int) int {
 }
 
 // name identifies the op of the call with its attributes.
-func (c *call) name() string {
+func (c *Call) name() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s:%s", canonical(c.n.Domain), c.n.OpType)
-	for _, a := range c.n.Attributes {
-		if a = c.fr.attr(c.n, a.Name); a != nil {
+	fmt.Fprintf(&b, "%s:%s", Canonical(c.Node.Domain), c.Node.OpType)
+	for _, a := range c.Node.Attributes {
+		if a = c.Frame.Attr(c.Node, a.Name); a != nil {
 			fmt.Fprintf(&b, " %s %d %g %q %v %v", a.Name, a.Int, a.Float, a.String, a.Ints, a.Floats)
 			if a.Tensor != nil || a.Graph != nil || a.Strings != nil {
 				fmt.Fprintf(&b, " %p", a)
@@ -288,7 +290,7 @@ var moving = map[string]int{"Concat": -1, "Expand": 0, "Flatten": 0, "Gather": 0
 	"Identity": 0, "Reshape": 0, "Slice": 0, "Split": 0, "Squeeze": 0, "Tile": 0, "Transpose": 0, "Unsqueeze": 0}
 
 // move lets the evaluator move expressions.
-func (c *call) move(in []*tensor, data int) bool {
+func (c *Call) move(in []*tensor, data int) bool {
 	moved := slices.Clone(in)
 	for i, t := range in {
 		if t == nil {
@@ -300,17 +302,17 @@ func (c *call) move(in []*tensor, data int) bool {
 			return false
 		}
 	}
-	out, err := c.fr.eval.Op(c.fr.resolved(c.n), moved)
+	out, err := c.Frame.Eval.Op(c.Frame.resolved(c.Node), moved)
 	if err != nil {
 		return false
 	}
 	for i, t := range out {
-		if t == nil || i >= len(c.out) || c.out[i].dtype == onnx.Undefined || t.Len() > MaxElements {
+		if t == nil || i >= len(c.out) || c.out[i].DataType == onnx.Undefined || t.Len() > MaxElements {
 			continue
 		}
-		c.out[i].val = c.tensor(c.out[i].dtype, t.Shape, t.I)
-		if s := c.out[i].shape; !complete(s) || !fits(s, t.Shape) {
-			c.out[i].shape = dimsOf(t)
+		c.out[i].Value = c.tensor(c.out[i].DataType, t.Shape, t.I)
+		if s := c.out[i].Shape; !Complete(s) || !fits(s, t.Shape) {
+			c.out[i].Shape = dimsOf(t)
 		}
 	}
 	return true

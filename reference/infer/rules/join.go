@@ -1,4 +1,4 @@
-package infer
+package rules
 
 import (
 	"slices"
@@ -7,24 +7,24 @@ import (
 )
 
 // joinRules: ops that join, split or cut tensors along axes.
-var joinRules = map[string]rule{
+var joinRules = map[string]Rule{
 	"Concat": shaped(firstOf(0), concat),
 	"Split":  split,
 	"Slice":  shaped(like(0), slice),
 	"Pad":    shaped(like(0), pad),
 }
 
-func concat(c *call) []int64 {
+func concat(c *Call) []int64 {
 	var out []int64
 	at, open := 0, false
-	for i := range c.in {
+	for i := range c.In {
 		s := c.shape(i)
 		if s == nil {
 			open = true
 			continue
 		}
 		if out == nil {
-			a, ok := axis(c.attrInt("axis", 1), len(s))
+			a, ok := Axis(c.attrInt("axis", 1), len(s))
 			if !ok {
 				return nil
 			}
@@ -49,9 +49,9 @@ func concat(c *call) []int64 {
 	return out
 }
 
-func split(c *call) {
+func split(c *Call) {
 	s, n := c.shape(0), len(c.out)
-	a, ok := axis(c.attrInt("axis", 0), len(s))
+	a, ok := Axis(c.attrInt("axis", 0), len(s))
 	sizes, given, _ := c.axes(1, "split")
 	if ok && !given && s[a] >= 0 { // equal parts, of which the last may be smaller
 		if parts := c.attrInt("num_outputs", int64(n)); parts > 0 {
@@ -65,14 +65,14 @@ func split(c *call) {
 		case !ok:
 			c.set(i, c.dtype(0), nil)
 		case i < len(sizes):
-			c.set(i, c.dtype(0), with(s, a, sizes[i]))
+			c.set(i, c.dtype(0), With(s, a, sizes[i]))
 		default:
-			c.set(i, c.dtype(0), with(s, a, -1))
+			c.set(i, c.dtype(0), With(s, a, -1))
 		}
 	}
 }
 
-func slice(c *call) []int64 {
+func slice(c *Call) []int64 {
 	s := c.shape(0)
 	starts, _, ok1 := c.axes(1, "starts")
 	ends, _, ok2 := c.axes(2, "ends")
@@ -95,7 +95,7 @@ func slice(c *call) []int64 {
 	}
 	out := slices.Clone(s)
 	for i, x := range axes {
-		a, ok := axis(x, len(s))
+		a, ok := Axis(x, len(s))
 		if !ok {
 			return unknown(len(s))
 		}
@@ -123,7 +123,7 @@ func sliced(d, start, end, step int64) int64 {
 	return -1
 }
 
-func pad(c *call) []int64 {
+func pad(c *Call) []int64 {
 	s := c.shape(0)
 	pads, _, ok := c.axes(1, "pads")
 	axes, given, ok2 := c.axes(3, "axes")
@@ -141,8 +141,8 @@ func pad(c *call) []int64 {
 	}
 	out := slices.Clone(s)
 	for i, x := range axes {
-		if a, ok := axis(x, len(s)); ok && s[a] >= 0 {
-			if c.w == proof {
+		if a, ok := Axis(x, len(s)); ok && s[a] >= 0 {
+			if c.w == Proof {
 				out[a] = c.table().Greatest(0, c.table().Add(s[a], c.table().Add(pads[i], pads[i+len(axes)])))
 				continue
 			}

@@ -1,4 +1,4 @@
-package infer
+package rules
 
 import (
 	"math"
@@ -9,12 +9,12 @@ import (
 )
 
 // neuralRules: layers that are one op in the standard.
-var neuralRules = map[string]rule{
+var neuralRules = map[string]Rule{
 	"LayerNormalization":  layerNormalization,
 	"RMSNormalization":    rmsNormalization,
 	"BatchNormalization":  batchNormalization,
 	"RotaryEmbedding":     unary,
-	"SwiGLU":              shaped(firstOf(0), func(c *call) []int64 { return c.same(c.shape(0), c.shape(1)) }),
+	"SwiGLU":              shaped(firstOf(0), func(c *Call) []int64 { return c.same(c.shape(0), c.shape(1)) }),
 	"Attention":           attention,
 	"LinearAttention":     linearAttention,
 	"CausalConvWithState": causalConv,
@@ -26,7 +26,7 @@ var neuralRules = map[string]rule{
 }
 
 // resize: either the sizes or their factors are given.
-func resize(c *call) []int64 {
+func resize(c *Call) []int64 {
 	x := c.shape(0)
 	if x == nil || c.attrString("keep_aspect_ratio_policy", "stretch") != "stretch" {
 		return nil
@@ -44,7 +44,7 @@ func resize(c *call) []int64 {
 		sizes = unknown(len(axes))
 	}
 	for i, a := range axes {
-		at, ok := axis(a, len(x))
+		at, ok := Axis(a, len(x))
 		switch {
 		case !ok:
 			return nil
@@ -60,22 +60,22 @@ func resize(c *call) []int64 {
 }
 
 // causalConv: the output, and the elements that are kept for the next call.
-func causalConv(c *call) {
+func causalConv(c *Call) {
 	c.set(0, c.dtype(0), c.shape(0))
 	if x, w := c.shape(0), c.shape(1); len(x) > 0 && len(w) == len(x) && w[len(w)-1] > 0 {
-		c.set(1, c.dtype(0), with(x, len(x)-1, w[len(w)-1]-1))
+		c.set(1, c.dtype(0), With(x, len(x)-1, w[len(w)-1]-1))
 	}
 }
 
 // plainCausalConv is causalConv for nodes that use no extension of onnxruntime's which changes a shape.
-func plainCausalConv(c *call) {
+func plainCausalConv(c *Call) {
 	if name, _ := reference.ExtendedCausalConv(c.attrInt); name == "" {
 		causalConv(c)
 	}
 }
 
 // batchNormalization: in training mode the running mean and variance are outputs too.
-func batchNormalization(c *call) {
+func batchNormalization(c *Call) {
 	c.set(0, c.dtype(0), c.shape(0))
 	c.set(1, c.dtype(3), c.shape(3))
 	c.set(2, c.dtype(4), c.shape(4))
@@ -84,7 +84,7 @@ func batchNormalization(c *call) {
 // linearAttention is LinearAttention of opset 27 and of onnxruntime: query, key and value are [batch, length,
 // heads*size], the output [batch, length, heads*size of a value], the state [batch, kv heads, size of a key, size of a
 // value]. The output has as many heads as the queries or the values have, whichever is more.
-func linearAttention(c *call) {
+func linearAttention(c *Call) {
 	q, k, v := c.shape(0), c.shape(1), c.shape(2)
 	if len(q) != 3 || len(k) != 3 || len(v) != 3 {
 		return
@@ -101,7 +101,7 @@ func linearAttention(c *call) {
 
 // attention is the standard's Attention of opset 23: inputs Q, K, V, mask, past key, past value; outputs Y, present
 // key, present value, scores. Q, K and V are [batch, heads, length, size], or [batch, length, heads*size].
-func attention(c *call) {
+func attention(c *Call) {
 	q, k, v := c.shape(0), c.shape(1), c.shape(2)
 	if q == nil || k == nil || v == nil || len(q) != len(k) || len(k) != len(v) || len(q) < 3 || len(q) > 4 {
 		for i := range c.out {
@@ -144,7 +144,7 @@ func split3(s []int64, heads int64) []int64 {
 	return []int64{s[0], heads, s[1], size}
 }
 
-func conv(c *call) []int64 {
+func conv(c *Call) []int64 {
 	x, w := c.shape(0), c.shape(1)
 	if len(x) < 2 || len(w) != len(x) {
 		return nil
@@ -156,7 +156,7 @@ func conv(c *call) []int64 {
 	return slices.Concat([]int64{x[0], w[0]}, c.windows(x[2:], kernel))
 }
 
-func pool(c *call) {
+func pool(c *Call) {
 	x := c.shape(0)
 	var s []int64
 	if len(x) >= 2 {
@@ -167,7 +167,7 @@ func pool(c *call) {
 }
 
 // windows returns the number of places of a sliding window along each spatial dimension.
-func (c *call) windows(dims, kernel []int64) []int64 {
+func (c *Call) windows(dims, kernel []int64) []int64 {
 	strides, dilations, pads := c.attrInts("strides"), c.attrInts("dilations"), c.attrInts("pads")
 	auto := c.attrString("auto_pad", "NOTSET")
 	out := unknown(len(dims))
@@ -188,10 +188,10 @@ func (c *call) windows(dims, kernel []int64) []int64 {
 		if d < 0 || kernel[i] < 0 || stride < 1 {
 			continue
 		}
-		if stride > 1 && d > 1 && c.w == 0 && (d+stride-1)/stride == 1 && c.n.Is("Conv") {
+		if stride > 1 && d > 1 && c.w == 0 && (d+stride-1)/stride == 1 && c.Node.Is("Conv") {
 			c.tooShort(stride) // different lengths would become equal
 		}
-		if c.w == proof && c.table().Open(d) {
+		if c.w == Proof && c.table().Open(d) {
 			out[i] = c.window(d, kernel[i], stride, dilation, padding, auto)
 			continue
 		}
@@ -221,7 +221,7 @@ func (c *call) windows(dims, kernel []int64) []int64 {
 }
 
 // window returns the number of places of a sliding window in the proof world.
-func (c *call) window(d, kernel, stride, dilation, padding int64, auto string) int64 {
+func (c *Call) window(d, kernel, stride, dilation, padding int64, auto string) int64 {
 	t := c.table()
 	if auto == "SAME_UPPER" || auto == "SAME_LOWER" {
 		return t.Floor(t.Add(d, stride-1), stride)

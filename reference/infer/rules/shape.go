@@ -1,4 +1,4 @@
-package infer
+package rules
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 )
 
 // shapeRules: ops that read a shape or change the shape of the same elements.
-var shapeRules = map[string]rule{
+var shapeRules = map[string]Rule{
 	"Shape":           shapeOp,
 	"Size":            sizeOp,
 	"Reshape":         shaped(like(0), reshape),
@@ -21,7 +21,7 @@ var shapeRules = map[string]rule{
 	"ConstantOfShape": shaped(constantType, constantOfShape),
 }
 
-func shapeOp(c *call) {
+func shapeOp(c *Call) {
 	s := c.shape(0)
 	if s == nil {
 		c.set(0, onnx.Int64, []int64{-1})
@@ -30,14 +30,14 @@ func shapeOp(c *call) {
 	rank := int64(len(s))
 	from, to := reference.ShapeRange(c.attrInt("start", 0), c.attrInt("end", rank), rank)
 	s = s[from:to]
-	if !complete(s) {
+	if !Complete(s) {
 		c.set(0, onnx.Int64, []int64{int64(len(s))})
 		return
 	}
 	c.setValue(0, reference.NewInts(onnx.Int64, []int{len(s)}, s))
 }
 
-func sizeOp(c *call) {
+func sizeOp(c *Call) {
 	s := c.shape(0)
 	if n := c.product(s); s != nil && n >= 0 {
 		c.setValue(0, reference.NewInts(onnx.Int64, []int{}, []int64{n}))
@@ -46,7 +46,7 @@ func sizeOp(c *call) {
 	c.set(0, onnx.Int64, []int64{})
 }
 
-func reshape(c *call) []int64 {
+func reshape(c *Call) []int64 {
 	target, ok := c.ints(1)
 	if !c.has(1) {
 		target = c.attrInts("shape") // opset 1
@@ -62,7 +62,7 @@ func reshape(c *call) []int64 {
 }
 
 // reshaped returns the shape of a tensor of shape s after Reshape to the target.
-func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
+func (c *Call) reshaped(s, target []int64, allowZero bool) []int64 {
 	out := slices.Clone(target)
 	if out == nil {
 		out = []int64{}
@@ -79,7 +79,7 @@ func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 			open = i
 		}
 	}
-	if s == nil || len(s) > 0 && !complete(s) && open < 0 {
+	if s == nil || len(s) > 0 && !Complete(s) && open < 0 {
 		return out
 	}
 	// Cancel equal dimensions on both sides: the rest tells more if the sizes disagree, and may be known when the whole
@@ -99,14 +99,14 @@ func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 	have, want := c.product(left), c.product(right)
 	switch {
 	case open < 0:
-		if have >= 0 && want >= 0 && (have != want || c.gather) && c.must(have, want) < 0 {
+		if have >= 0 && want >= 0 && (have != want || c.Gather) && c.must(have, want) < 0 {
 			return unknown(len(out))
 		}
 	case have < 0 || want <= 0:
-	case c.w == proof:
+	case c.w == Proof:
 		out[open] = c.table().Quotient(have, want)
 	case have%want == 0:
-		if c.gather && open > 0 { // in another world it does not divide: two names may be one batch
+		if c.Gather && open > 0 { // in another world it does not divide: two names may be one batch
 			c.must(s[0], out[0])
 		}
 		out[open] = have / want
@@ -128,7 +128,7 @@ func (c *call) reshaped(s, target []int64, allowZero bool) []int64 {
 	return out
 }
 
-func transpose(c *call) []int64 {
+func transpose(c *Call) []int64 {
 	s, perm := c.shape(0), c.attrInts("perm")
 	if s == nil || perm != nil && len(perm) != len(s) {
 		return nil
@@ -137,7 +137,7 @@ func transpose(c *call) []int64 {
 	for i := range s {
 		k, ok := len(s)-1-i, true
 		if perm != nil {
-			k, ok = axis(perm[i], len(s))
+			k, ok = Axis(perm[i], len(s))
 		}
 		if !ok {
 			return nil
@@ -147,7 +147,7 @@ func transpose(c *call) []int64 {
 	return out
 }
 
-func unsqueeze(c *call) []int64 {
+func unsqueeze(c *Call) []int64 {
 	s := c.shape(0)
 	axes, _, ok := c.axes(1, "axes")
 	if s == nil {
@@ -161,7 +161,7 @@ func unsqueeze(c *call) []int64 {
 	}
 	out := make([]int64, len(s)+len(axes))
 	for _, a := range axes {
-		k, ok := axis(a, len(out))
+		k, ok := Axis(a, len(out))
 		if !ok || out[k] == 1 {
 			return nil
 		}
@@ -177,10 +177,10 @@ func unsqueeze(c *call) []int64 {
 	return out
 }
 
-func squeeze(c *call) []int64 {
+func squeeze(c *Call) []int64 {
 	s := c.shape(0)
 	axes, given, ok := c.axes(1, "axes")
-	if s == nil || !ok || !given && !complete(s) {
+	if s == nil || !ok || !given && !Complete(s) {
 		return nil
 	}
 	if !given {
@@ -193,7 +193,7 @@ func squeeze(c *call) []int64 {
 func without(s, axes []int64) []int64 {
 	drop := make([]bool, len(s))
 	for _, a := range axes {
-		k, ok := axis(a, len(s))
+		k, ok := Axis(a, len(s))
 		if !ok {
 			return nil
 		}
@@ -208,7 +208,7 @@ func without(s, axes []int64) []int64 {
 	return out
 }
 
-func flatten(c *call) []int64 {
+func flatten(c *Call) []int64 {
 	s := c.shape(0)
 	if s == nil {
 		return []int64{-1, -1}
@@ -223,7 +223,7 @@ func flatten(c *call) []int64 {
 	return []int64{c.product(s[:a]), c.product(s[a:])}
 }
 
-func expand(c *call) []int64 {
+func expand(c *Call) []int64 {
 	s := c.shape(0)
 	target, ok := c.ints(1)
 	if !ok {
@@ -241,7 +241,7 @@ func expand(c *call) []int64 {
 	return c.broadcast(s, to)
 }
 
-func tile(c *call) []int64 {
+func tile(c *Call) []int64 {
 	s := c.shape(0)
 	repeats, ok := c.ints(1)
 	if s == nil {
@@ -257,14 +257,14 @@ func tile(c *call) []int64 {
 	return out
 }
 
-func constantType(c *call) onnx.DataType {
+func constantType(c *Call) onnx.DataType {
 	if a := c.attr("value"); a != nil && a.Tensor != nil {
 		return a.Tensor.DataType
 	}
 	return onnx.Float
 }
 
-func constantOfShape(c *call) []int64 {
+func constantOfShape(c *Call) []int64 {
 	if s, ok := c.ints(0); ok && !slices.ContainsFunc(s, func(d int64) bool { return d < 0 }) {
 		return append([]int64{}, s...)
 	}
@@ -275,7 +275,7 @@ func constantOfShape(c *call) []int64 {
 }
 
 // count returns how many numbers input i lists, such as the dimensions of a shape, if known.
-func (c *call) count(i int) (int, bool) {
+func (c *Call) count(i int) (int, bool) {
 	if r := c.shape(i); len(r) == 1 && r[0] >= 0 && r[0] < 64 {
 		return int(r[0]), true
 	}

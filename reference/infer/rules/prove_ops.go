@@ -1,4 +1,4 @@
-package infer
+package rules
 
 import (
 	"math"
@@ -8,35 +8,35 @@ import (
 )
 
 // operation computes an element from elements of the inputs.
-type operation func(c *call, of []term.Number) term.Number
+type operation func(c *Call, of []term.Number) term.Number
 
 // elementwise are the ops on expressions, element by element; nil for ops that are never polynomials.
 var elementwise = map[string]operation{
-	"Abs": func(c *call, of []term.Number) term.Number {
+	"Abs": func(c *Call, of []term.Number) term.Number {
 		if c.table().Natural(of[0]) {
 			return of[0]
 		}
 		return c.table().Result("abs", of...)
 	},
-	"Add":            func(c *call, of []term.Number) term.Number { return c.table().Add(of[0], of[1]) },
+	"Add":            func(c *Call, of []term.Number) term.Number { return c.table().Add(of[0], of[1]) },
 	"And":            logic(0),
 	"Cast":           cast,
-	"CastLike":       func(c *call, of []term.Number) term.Number { return cast(c, of[:1]) },
+	"CastLike":       func(c *Call, of []term.Number) term.Number { return cast(c, of[:1]) },
 	"Ceil":           whole,
 	"Clip":           clip,
 	"Div":            divide,
 	"Equal":          equals,
 	"Floor":          whole,
-	"Greater":        func(c *call, of []term.Number) term.Number { return less(c, of[1], of[0]) },
-	"GreaterOrEqual": func(c *call, of []term.Number) term.Number { return lessOrEqual(c, of[1], of[0]) },
-	"Less":           func(c *call, of []term.Number) term.Number { return less(c, of[0], of[1]) },
-	"LessOrEqual":    func(c *call, of []term.Number) term.Number { return lessOrEqual(c, of[0], of[1]) },
+	"Greater":        func(c *Call, of []term.Number) term.Number { return less(c, of[1], of[0]) },
+	"GreaterOrEqual": func(c *Call, of []term.Number) term.Number { return lessOrEqual(c, of[1], of[0]) },
+	"Less":           func(c *Call, of []term.Number) term.Number { return less(c, of[0], of[1]) },
+	"LessOrEqual":    func(c *Call, of []term.Number) term.Number { return lessOrEqual(c, of[0], of[1]) },
 	"Max":            greatest,
 	"Min":            least,
 	"Mod":            modulo,
-	"Mul":            func(c *call, of []term.Number) term.Number { return c.table().Mul(of[0], of[1]) },
-	"Neg":            func(c *call, of []term.Number) term.Number { return c.table().Sub(0, of[0]) },
-	"Not": func(c *call, of []term.Number) term.Number {
+	"Mul":            func(c *Call, of []term.Number) term.Number { return c.table().Mul(of[0], of[1]) },
+	"Neg":            func(c *Call, of []term.Number) term.Number { return c.table().Sub(0, of[0]) },
+	"Not": func(c *Call, of []term.Number) term.Number {
 		if !c.table().Open(of[0]) {
 			return 1 - of[0]
 		}
@@ -44,9 +44,9 @@ var elementwise = map[string]operation{
 	},
 	"Or":    logic(1),
 	"Pow":   power,
-	"Relu":  func(c *call, of []term.Number) term.Number { return greatest(c, []term.Number{of[0], 0}) },
+	"Relu":  func(c *Call, of []term.Number) term.Number { return greatest(c, []term.Number{of[0], 0}) },
 	"Round": whole,
-	"Sub":   func(c *call, of []term.Number) term.Number { return c.table().Sub(of[0], of[1]) },
+	"Sub":   func(c *Call, of []term.Number) term.Number { return c.table().Sub(of[0], of[1]) },
 	"Sum":   add,
 	"Where": where,
 
@@ -57,9 +57,9 @@ var elementwise = map[string]operation{
 
 // folds are the reductions of a list.
 var folds = map[string]operation{"ReduceMax": greatest, "ReduceMin": least,
-	"ReduceProd": func(c *call, of []term.Number) term.Number { return c.table().Mul(of[0], of[1]) }, "ReduceSum": add}
+	"ReduceProd": func(c *Call, of []term.Number) term.Number { return c.table().Mul(of[0], of[1]) }, "ReduceSum": add}
 
-func add(c *call, of []term.Number) term.Number {
+func add(c *Call, of []term.Number) term.Number {
 	n := term.Number(0)
 	for _, x := range of {
 		n = c.table().Add(n, x)
@@ -67,7 +67,7 @@ func add(c *call, of []term.Number) term.Number {
 	return n
 }
 
-func least(c *call, of []term.Number) term.Number {
+func least(c *Call, of []term.Number) term.Number {
 	n := of[0]
 	for _, x := range of[1:] {
 		n = c.table().Least(n, x)
@@ -75,7 +75,7 @@ func least(c *call, of []term.Number) term.Number {
 	return n
 }
 
-func greatest(c *call, of []term.Number) term.Number {
+func greatest(c *Call, of []term.Number) term.Number {
 	n := of[0]
 	for _, x := range of[1:] {
 		n = c.table().Greatest(n, x)
@@ -83,7 +83,7 @@ func greatest(c *call, of []term.Number) term.Number {
 	return n
 }
 
-func clip(c *call, of []term.Number) term.Number {
+func clip(c *Call, of []term.Number) term.Number {
 	n := of[0]
 	if len(of) > 1 && of[1] != missing {
 		n = c.table().Greatest(n, of[1])
@@ -99,7 +99,7 @@ func clip(c *call, of []term.Number) term.Number {
 
 // logic is And (0) or Or (1): one operand decides, or leaves it to the other.
 func logic(decides term.Number) operation {
-	return func(c *call, of []term.Number) term.Number {
+	return func(c *Call, of []term.Number) term.Number {
 		for i, x := range of {
 			switch {
 			case c.table().Open(x):
@@ -109,11 +109,11 @@ func logic(decides term.Number) operation {
 				return of[1-i]
 			}
 		}
-		return c.table().Result("is "+c.n.OpType, min(of[0], of[1]), max(of[0], of[1]))
+		return c.table().Result("is "+c.Node.OpType, min(of[0], of[1]), max(of[0], of[1]))
 	}
 }
 
-func equals(c *call, of []term.Number) term.Number {
+func equals(c *Call, of []term.Number) term.Number {
 	a, b, t := of[0], of[1], c.table()
 	switch {
 	case a == b:
@@ -124,7 +124,7 @@ func equals(c *call, of []term.Number) term.Number {
 	return t.Result("is equal", min(a, b), max(a, b))
 }
 
-func less(c *call, a, b term.Number) term.Number {
+func less(c *Call, a, b term.Number) term.Number {
 	switch t := c.table(); {
 	case t.AtLeast(b, t.Add(a, 1)):
 		return 1
@@ -135,7 +135,7 @@ func less(c *call, a, b term.Number) term.Number {
 	}
 }
 
-func lessOrEqual(c *call, a, b term.Number) term.Number {
+func lessOrEqual(c *Call, a, b term.Number) term.Number {
 	switch t := c.table(); {
 	case t.AtLeast(b, a):
 		return 1
@@ -146,7 +146,7 @@ func lessOrEqual(c *call, a, b term.Number) term.Number {
 	}
 }
 
-func where(c *call, of []term.Number) term.Number {
+func where(c *Call, of []term.Number) term.Number {
 	switch {
 	case of[1] == of[2]:
 		return of[1]
@@ -159,9 +159,9 @@ func where(c *call, of []term.Number) term.Number {
 }
 
 // divide: integer division truncates, which is rounding down for nonnegative numbers.
-func divide(c *call, of []term.Number) term.Number {
+func divide(c *Call, of []term.Number) term.Number {
 	a, b, t := of[0], of[1], c.table()
-	float := c.out[0].dtype.IsFloat()
+	float := c.out[0].DataType.IsFloat()
 	x, ok1 := t.Value(a)
 	y, ok2 := t.Value(b)
 	if ok1 && ok2 {
@@ -185,9 +185,9 @@ func divide(c *call, of []term.Number) term.Number {
 	return t.Result("div", a, b)
 }
 
-func modulo(c *call, of []term.Number) term.Number {
+func modulo(c *Call, of []term.Number) term.Number {
 	a, b, t := of[0], of[1], c.table()
-	if c.out[0].dtype.IsFloat() || c.attrInt("fmod", 0) != 0 || !t.Natural(b) || b == 0 {
+	if c.out[0].DataType.IsFloat() || c.attrInt("fmod", 0) != 0 || !t.Natural(b) || b == 0 {
 		return t.Result(c.name(), a, b)
 	}
 	return t.Mod(a, b)
@@ -196,7 +196,7 @@ func modulo(c *call, of []term.Number) term.Number {
 // maxPower bounds the exponents of powers that are products.
 const maxPower = 4
 
-func power(c *call, of []term.Number) term.Number {
+func power(c *Call, of []term.Number) term.Number {
 	if of[1] < 0 || of[1] > maxPower {
 		return c.table().Result("power", of...)
 	}
@@ -208,19 +208,19 @@ func power(c *call, of []term.Number) term.Number {
 }
 
 // whole is a rounding, which keeps integers.
-func whole(c *call, of []term.Number) term.Number {
+func whole(c *Call, of []term.Number) term.Number {
 	if c.table().Whole(of[0]) {
 		return of[0]
 	}
 	if x, ok := c.table().Value(of[0]); ok {
-		switch c.n.OpType {
+		switch c.Node.OpType {
 		case "Floor":
 			return c.table().Real(math.Floor(x))
 		case "Ceil":
 			return c.table().Real(math.Ceil(x))
 		}
 	}
-	return c.table().Result(c.n.OpType, of...)
+	return c.table().Result(c.Node.OpType, of...)
 }
 
 // short are the types that cannot hold every size.
@@ -228,8 +228,8 @@ var short = map[onnx.DataType]bool{onnx.Float16: true, onnx.BFloat16: true, onnx
 	onnx.Int8: true, onnx.Uint8: true, onnx.Int16: true, onnx.Uint16: true}
 
 // cast keeps numbers if the type can hold them.
-func cast(c *call, of []term.Number) term.Number {
-	t := c.out[0].dtype
+func cast(c *Call, of []term.Number) term.Number {
+	t := c.out[0].DataType
 	switch {
 	case t == onnx.Bool && !c.table().Open(of[0]):
 		return min(of[0]*of[0], 1)

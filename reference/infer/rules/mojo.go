@@ -1,4 +1,4 @@
-package infer
+package rules
 
 import (
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -8,18 +8,18 @@ import (
 // mojoRules: the fused ops of this toolkit, whose catalog has their types and shapes.
 var mojoRules = fusedRules()
 
-func fusedRules() map[string]rule {
-	rules := map[string]rule{}
+func fusedRules() map[string]Rule {
+	rules := map[string]Rule{}
 	for _, op := range fused.Ops() {
-		rules[op.Name] = func(c *call) { c.fused(op) }
+		rules[op.Name] = func(c *Call) { c.fused(op) }
 	}
 	return rules
 }
 
 // fused sets an op's outputs by the catalog.
-func (c *call) fused(op *fused.Op) {
-	s := fused.Site{Types: make([]onnx.DataType, len(c.in)), Dims: make([][]int64, len(c.in))}
-	for i := range c.in {
+func (c *Call) fused(op *fused.Op) {
+	s := fused.Site{Types: make([]onnx.DataType, len(c.In)), Dims: make([][]int64, len(c.In))}
+	for i := range c.In {
 		s.Types[i], s.Dims[i] = c.dtype(i), c.shape(i)
 	}
 	for _, spec := range op.Attributes {

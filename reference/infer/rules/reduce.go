@@ -1,4 +1,4 @@
-package infer
+package rules
 
 import (
 	"slices"
@@ -13,7 +13,7 @@ var reduceRules = merge(
 	each(shaped(like(0), globalPool), "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"),
 )
 
-func reduce(c *call) []int64 {
+func reduce(c *Call) []int64 {
 	s := c.shape(0)
 	axes, _, ok := c.axes(1, "axes")
 	keep := c.attrInt("keepdims", 1) != 0
@@ -35,7 +35,7 @@ func reduce(c *call) []int64 {
 	}
 	out := slices.Clone(s)
 	for _, a := range axes {
-		k, ok := axis(a, len(s))
+		k, ok := Axis(a, len(s))
 		if !ok {
 			return nil
 		}
@@ -44,7 +44,7 @@ func reduce(c *call) []int64 {
 	return out
 }
 
-func globalPool(c *call) []int64 {
+func globalPool(c *Call) []int64 {
 	s := slices.Clone(c.shape(0))
 	for i := 2; i < len(s); i++ {
 		s[i] = 1
@@ -55,7 +55,7 @@ func globalPool(c *call) []int64 {
 // normalizedFrom returns the shape of the statistics of a normalization over the dimensions from the axis on, which
 // become 1.
 func normalizedFrom(s []int64, a int64) []int64 {
-	k, ok := axis(a, len(s))
+	k, ok := Axis(a, len(s))
 	if s == nil || !ok {
 		return nil
 	}
@@ -63,7 +63,7 @@ func normalizedFrom(s []int64, a int64) []int64 {
 }
 
 // layerNormalization: Y, and the mean and inverse deviation in the type that they are computed in.
-func layerNormalization(c *call) {
+func layerNormalization(c *Call) {
 	c.set(0, c.dtype(0), c.shape(0))
 	stats := normalizedFrom(c.shape(0), c.attrInt("axis", -1))
 	c.set(1, c.attrType("stash_type", onnx.Float), stats)
@@ -71,7 +71,7 @@ func layerNormalization(c *call) {
 }
 
 // rmsNormalization: Y has the type of the scale.
-func rmsNormalization(c *call) {
+func rmsNormalization(c *Call) {
 	t := c.dtype(1)
 	if t == onnx.Undefined {
 		t = c.dtype(0)

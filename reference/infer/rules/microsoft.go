@@ -1,4 +1,4 @@
-package infer
+package rules
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ var microsoftRules = merge(
 	each(unary, "Gelu", "FastGelu", "QuickGelu", "BiasGelu", "RotaryEmbedding", "MoE", "QMoE", "GemmaRotaryEmbedding",
 		"GatedRMSNorm"),
 	each(skipNormalization, "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
-	map[string]rule{
+	map[string]Rule{
 		"SimplifiedLayerNormalization": rmsNormalization,
 		"FusedMatMul":                  shaped(firstOf(0), fusedMatMul),
 		"MatMulNBits":                  shaped(like(0), matMulNBits),
@@ -20,7 +20,7 @@ var microsoftRules = merge(
 		"MultiHeadAttention":           multiHeadAttention,
 		"CausalConvWithState":          plainCausalConv,
 		"GatedDeltaNet":                gatedDeltaNet,
-		"PagedAttention": func(c *call) {
+		"PagedAttention": func(c *Call) {
 			q, pool := c.shape(0), c.shape(3)
 			if !c.has(2) && len(q) == 2 && len(pool) == 4 && pool[3] > 0 { // keys and values follow the queries
 				q = []int64{q[0], c.attrInt("num_heads", 0) * pool[3]}
@@ -29,7 +29,7 @@ var microsoftRules = merge(
 			c.set(1, c.dtype(3), c.shape(3))
 			c.set(2, c.dtype(4), c.shape(4))
 		},
-		"LinearAttention": func(c *call) {
+		"LinearAttention": func(c *Call) {
 			if c.attrInt("state_window", 0) == 0 {
 				linearAttention(c)
 			}
@@ -39,7 +39,7 @@ var microsoftRules = merge(
 
 // gatedDeltaNet: query, key and value [..., heads, size], or packed [..., width]; initial_state, input 6, is [batch,
 // heads of v, size of v, size of k].
-func gatedDeltaNet(c *call) {
+func gatedDeltaNet(c *Call) {
 	q, v, state := c.shape(0), c.shape(2), c.shape(6)
 	outer := max(0, len(q)-2)
 	switch packed := !c.has(1) && !c.has(2); {
@@ -57,7 +57,7 @@ func gatedDeltaNet(c *call) {
 }
 
 // skipNormalization: the output, mean, inverse deviation, and the sum of input and skip.
-func skipNormalization(c *call) {
+func skipNormalization(c *Call) {
 	s := c.shape(0)
 	stats := normalizedFrom(s, -1)
 	c.set(0, c.dtype(0), s)
@@ -66,7 +66,7 @@ func skipNormalization(c *call) {
 	c.set(3, c.dtype(0), s)
 }
 
-func fusedMatMul(c *call) []int64 {
+func fusedMatMul(c *Call) []int64 {
 	swap := func(s []int64, attr string) []int64 {
 		if n := len(s); n >= 2 && c.attrInt(attr, 0) != 0 {
 			s = slices.Clone(s)
@@ -81,27 +81,27 @@ func fusedMatMul(c *call) []int64 {
 }
 
 // matMulNBits: A [..., K] times a quantized matrix with attributes K, N.
-func matMulNBits(c *call) []int64 {
+func matMulNBits(c *Call) []int64 {
 	a := c.shape(0)
 	if len(a) == 0 {
 		return nil
 	}
-	return with(a, len(a)-1, c.attrInt("N", -1))
+	return With(a, len(a)-1, c.attrInt("N", -1))
 }
 
 // gatherBlockQuantized: rows of a quantized table as floats. A uint8 may contain two 4-bit elements.
-func gatherBlockQuantized(c *call) []int64 {
+func gatherBlockQuantized(c *Call) []int64 {
 	s := c.shape(0)
 	if bits, last := c.attrInt("bits", 4), len(s)-1; last >= 0 && c.dtype(0) == onnx.Uint8 && bits > 0 && bits < 8 &&
 		s[last] > 0 {
-		s = with(s, last, s[last]*(8/bits))
+		s = With(s, last, s[last]*(8/bits))
 	}
 	return gathered(s, c.shape(1), c.attrInt("gather_axis", 0))
 }
 
 // groupQueryAttention: query [batch, length, heads*size], possibly with key and value packed into it; past key and
 // value [batch, kv heads, past, size]; total_sequence_length is input 6.
-func groupQueryAttention(c *call) {
+func groupQueryAttention(c *Call) {
 	q, t := c.shape(0), c.dtype(0)
 	heads, kv := c.attrInt("num_heads", 0), c.attrInt("kv_num_heads", 0)
 	if len(q) != 3 || heads <= 0 || kv <= 0 {
@@ -147,7 +147,7 @@ func groupQueryAttention(c *call) {
 
 // cacheGrows reports whether the present of the node is declared longer than its past, or neither is declared. A buffer
 // for both has one number or one name.
-func (c *call) cacheGrows() bool {
+func (c *Call) cacheGrows() bool {
 	length := func(v *onnx.Value) (d onnx.Dim, ok bool) {
 		if v == nil {
 			return d, false
@@ -157,15 +157,15 @@ func (c *call) cacheGrows() bool {
 		}
 		return d, false
 	}
-	past, ok := length(c.n.Input(3))
-	present, declared := length(c.n.OutputValue(1))
+	past, ok := length(c.Node.Input(3))
+	present, declared := length(c.Node.OutputValue(1))
 	return !ok || past.Param != "" && !(declared && present.Param == past.Param) ||
 		past.Param == "" && past.Value <= 0
 }
 
 // multiHeadAttention: query [batch, length, heads*size], value [batch, length, heads*size of a value]; other layouts
 // are left to the declared types.
-func multiHeadAttention(c *call) {
+func multiHeadAttention(c *Call) {
 	q, v := c.shape(0), c.shape(2)
 	for i := range c.out {
 		c.set(i, c.dtype(0), nil)

@@ -1,4 +1,4 @@
-package infer
+package rules
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 )
 
 // productRules: matrix products.
-var productRules = map[string]rule{
+var productRules = map[string]Rule{
 	"MatMul":        shaped(firstOf(0), matmul(1)),
 	"MatMulInteger": shaped(always(onnx.Int32), matmul(1)),
 	"QLinearMatMul": shaped(like(7), matmul(3)),
@@ -19,7 +19,7 @@ var productRules = map[string]rule{
 }
 
 // det drops the last two dimensions.
-func det(c *call) []int64 {
+func det(c *Call) []int64 {
 	s := c.shape(0)
 	if len(s) < 2 {
 		return nil
@@ -28,12 +28,12 @@ func det(c *call) []int64 {
 }
 
 // matmul is the product of input 0 with another.
-func matmul(right int) func(c *call) []int64 {
-	return func(c *call) []int64 { return c.matmul(c.shape(0), c.shape(right)) }
+func matmul(right int) func(c *Call) []int64 {
+	return func(c *Call) []int64 { return c.matmul(c.shape(0), c.shape(right)) }
 }
 
 // matmul returns the shape of numpy.matmul.
-func (c *call) matmul(a, b []int64) []int64 {
+func (c *Call) matmul(a, b []int64) []int64 {
 	if len(a) == 0 || len(b) == 0 {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (c *call) matmul(a, b []int64) []int64 {
 	return out
 }
 
-func gemm(c *call) []int64 {
+func gemm(c *Call) []int64 {
 	m, ka := c.sides(0, "transA")
 	kb, n := c.sides(1, "transB")
 	c.must(ka, kb)
@@ -69,7 +69,7 @@ func gemm(c *call) []int64 {
 }
 
 // sides returns the rows and columns of a matrix input, or of its transpose if the attribute is set.
-func (c *call) sides(i int, transposed string) (rows, columns int64) {
+func (c *Call) sides(i int, transposed string) (rows, columns int64) {
 	s := c.shape(i)
 	switch {
 	case len(s) != 2:
@@ -80,11 +80,11 @@ func (c *call) sides(i int, transposed string) (rows, columns int64) {
 	return s[0], s[1]
 }
 
-func einsum(c *call) []int64 {
+func einsum(c *Call) []int64 {
 	eq := strings.ReplaceAll(c.attrString("equation", ""), " ", "")
 	left, right, explicit := strings.Cut(eq, "->")
 	terms := strings.Split(left, ",")
-	if eq == "" || len(terms) != len(c.in) {
+	if eq == "" || len(terms) != len(c.In) {
 		return nil
 	}
 	dims := map[byte]int64{}

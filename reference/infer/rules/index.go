@@ -1,4 +1,4 @@
-package infer
+package rules
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 )
 
 // indexRules: ops that pick elements, find places, or make number sequences.
-var indexRules = map[string]rule{
+var indexRules = map[string]Rule{
 	"Gather":            shaped(like(0), gather),
 	"GatherElements":    shaped(like(0), shapeOf(1)),
 	"GatherND":          shaped(like(0), gatherND),
@@ -20,21 +20,21 @@ var indexRules = map[string]rule{
 	"Compress":          compress,
 	"Range":             shaped(firstOf(0), rangeOp),
 	"OneHot":            shaped(like(2), oneHot),
-	"NonMaxSuppression": func(c *call) { c.set(0, onnx.Int64, []int64{c.fresh(0), 3}) },
+	"NonMaxSuppression": func(c *Call) { c.set(0, onnx.Int64, []int64{c.fresh(0), 3}) },
 }
 
-func gather(c *call) []int64 { return gathered(c.shape(0), c.shape(1), c.attrInt("axis", 0)) }
+func gather(c *Call) []int64 { return gathered(c.shape(0), c.shape(1), c.attrInt("axis", 0)) }
 
 // gathered returns the shape of s with an axis replaced by the shape of the indices.
 func gathered(s, indices []int64, at int64) []int64 {
-	a, ok := axis(at, len(s))
+	a, ok := Axis(at, len(s))
 	if indices == nil || !ok {
 		return nil
 	}
 	return append(append(append(make([]int64, 0, len(s)+len(indices)), s[:a]...), indices...), s[a+1:]...)
 }
 
-func gatherND(c *call) []int64 {
+func gatherND(c *Call) []int64 {
 	s, idx, b := c.shape(0), c.shape(1), int(c.attrInt("batch_dims", 0))
 	if s == nil || len(idx) == 0 || idx[len(idx)-1] < 0 || b < 0 || b >= len(idx) {
 		return nil
@@ -50,33 +50,33 @@ func gatherND(c *call) []int64 {
 	return out
 }
 
-func topK(c *call) {
+func topK(c *Call) {
 	s := c.shape(0)
 	k := c.intOr(1, -1)
 	if !c.has(1) {
 		k = c.attrInt("k", -1)
 	}
 	var out []int64
-	if a, ok := axis(c.attrInt("axis", -1), len(s)); ok {
-		out = with(s, a, k)
+	if a, ok := Axis(c.attrInt("axis", -1), len(s)); ok {
+		out = With(s, a, k)
 	}
 	c.set(0, c.dtype(0), out)
 	c.set(1, onnx.Int64, out)
 }
 
-func argExtreme(c *call) []int64 {
+func argExtreme(c *Call) []int64 {
 	s := c.shape(0)
-	a, ok := axis(c.attrInt("axis", 0), len(s))
+	a, ok := Axis(c.attrInt("axis", 0), len(s))
 	switch {
 	case !ok:
 		return nil
 	case c.attrInt("keepdims", 1) != 0:
-		return with(s, a, 1)
+		return With(s, a, 1)
 	}
 	return slices.Concat([]int64{}, s[:a], s[a+1:])
 }
 
-func nonZero(c *call) {
+func nonZero(c *Call) {
 	if c.evaluate() {
 		return
 	}
@@ -91,7 +91,7 @@ func nonZero(c *call) {
 	c.set(0, onnx.Int64, []int64{rank, c.fresh(0)})
 }
 
-func unique(c *call) {
+func unique(c *Call) {
 	if c.evaluate() {
 		return
 	}
@@ -101,8 +101,8 @@ func unique(c *call) {
 		if s != nil {
 			total = product(s)
 		}
-	} else if a, ok := axis(c.attrInt("axis", 0), len(s)); ok {
-		first, total = with(s, a, n), s[a]
+	} else if a, ok := Axis(c.attrInt("axis", 0), len(s)); ok {
+		first, total = With(s, a, n), s[a]
 	} else {
 		first = nil
 	}
@@ -112,7 +112,7 @@ func unique(c *call) {
 	c.set(3, onnx.Int64, []int64{n})
 }
 
-func compress(c *call) {
+func compress(c *Call) {
 	if c.evaluate() {
 		return
 	}
@@ -127,21 +127,21 @@ func compress(c *call) {
 	s := c.shape(0)
 	if c.attr("axis") == nil {
 		c.set(0, c.dtype(0), []int64{n})
-	} else if a, ok := axis(c.attrInt("axis", 0), len(s)); ok {
-		c.set(0, c.dtype(0), with(s, a, n))
+	} else if a, ok := Axis(c.attrInt("axis", 0), len(s)); ok {
+		c.set(0, c.dtype(0), With(s, a, n))
 	} else {
 		c.set(0, c.dtype(0), nil)
 	}
 }
 
-func rangeOp(c *call) []int64 {
+func rangeOp(c *Call) []int64 {
 	start, ok1 := c.number(0)
 	limit, ok2 := c.number(1)
 	delta, ok3 := c.number(2)
 	if !ok1 || !ok2 || !ok3 {
 		return []int64{c.fresh(0)}
 	}
-	if c.w == proof && (c.open(c.val(0)) || c.open(c.val(1)) || c.open(c.val(2))) {
+	if c.w == Proof && (c.open(c.val(0)) || c.open(c.val(1)) || c.open(c.val(2))) {
 		if delta != 1 {
 			return []int64{c.table().Dimension("range", int64(start), int64(limit), int64(delta))}
 		}
@@ -155,7 +155,7 @@ func rangeOp(c *call) []int64 {
 }
 
 // number returns the element of an input of one element, if known.
-func (c *call) number(i int) (float64, bool) {
+func (c *Call) number(i int) (float64, bool) {
 	switch t := c.val(i); {
 	case t == nil || t.Len() != 1:
 	case t.F != nil:
@@ -166,12 +166,12 @@ func (c *call) number(i int) (float64, bool) {
 	return 0, false
 }
 
-func oneHot(c *call) []int64 {
+func oneHot(c *Call) []int64 {
 	s, depth := c.shape(0), int64(-1)
 	if n, ok := c.number(1); ok {
 		depth = int64(n)
 	}
-	a, ok := axis(c.attrInt("axis", -1), len(s)+1)
+	a, ok := Axis(c.attrInt("axis", -1), len(s)+1)
 	if s == nil || !ok {
 		return nil
 	}
