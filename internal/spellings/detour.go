@@ -5,27 +5,28 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/internal/spellings/writer"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
 
 // detours changes the spelling of a finished model but not its meaning: it swaps operands, inserts nodes that together
 // change nothing, computes subgraphs twice, and adds readers of inner values, which read reports.
-func detours(m *onnx.Model, r *rand.Rand, w *writer) (read bool) {
+func detours(m *onnx.Model, r *rand.Rand, w *writer.Writer) (read bool) {
 	p := []float64{0, 0, 0.08, 0.2}[r.IntN(4)]
-	d := &detourer{r: r, opset: m.Opset(""), empty: w.empty, routed: w.routed, facts: infer.Analyze(m),
+	d := &detourer{r: r, opset: m.Opset(""), empty: w.Empty, routed: w.Routed, facts: infer.Analyze(m),
 		known: map[*onnx.Value]*onnx.Value{}, before: map[*onnx.Node][]*onnx.Node{}}
 	for _, g := range m.Graphs() {
 		d.g, d.function = g, slices.ContainsFunc(m.Functions, func(f *onnx.Function) bool { return f.Body == g })
 		for range 3 {
-			if !w.alone {
+			if !w.Alone {
 				d.duplicate(p)
 			}
 		}
 		for _, n := range slices.Clone(g.Nodes) {
 			d.commute(n)
 			for i, v := range n.Inputs {
-				if v != nil && !slices.Contains(w.bare, v) && len(n.Subgraphs()) == 0 && r.Float64() < p {
+				if v != nil && !slices.Contains(w.Bare, v) && len(n.Subgraphs()) == 0 && r.Float64() < p {
 					d.at = n
 					n.SetInput(i, d.detour(v))
 				}
@@ -33,7 +34,7 @@ func detours(m *onnx.Model, r *rand.Rand, w *writer) (read bool) {
 		}
 		d.insert()
 	}
-	if w.place == mainGraph && !w.alone && r.IntN(2) == 0 {
+	if w.Place == writer.MainGraph && !w.Alone && r.IntN(2) == 0 {
 		d.g = m.Graph
 		d.read(1 + r.IntN(2))
 		return true
@@ -143,7 +144,8 @@ func (d *detourer) detour(v *onnx.Value) *onnx.Value {
 	case 6, 7:
 		if ranked {
 			axis := int64(d.r.IntN(rank + 1))
-			u := d.add("Unsqueeze", []*onnx.Value{v, d.ints(choose(&writer{r: d.r}, axis, axis-int64(rank)-1))})
+			u := d.add("Unsqueeze", []*onnx.Value{v, d.ints(writer.Choose(&writer.Writer{Rand: d.r}, axis,
+				axis-int64(rank)-1))})
 			return d.add("Squeeze", []*onnx.Value{u, d.ints(axis)})
 		}
 	case 8, 9:

@@ -7,15 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/spellings/blocks"
+	"github.com/mojo-patch/mojo-patch/internal/spellings/writer"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // magnitudes are the magnitudes of the inputs: an epsilon matters at the small one, a limit at the great one.
 var magnitudes = []float64{1, 2e-3, 12}
-
-// manyRows names a larger dimension, so that tokens go to most of some experts.
-const manyRows = "tokens"
 
 // evaluate runs the model on seeded inputs of a magnitude, with symbolic dimensions 2, 3, ….
 func evaluate(m *onnx.Model, magnitude float64, exact bool) (map[string]*reference.Tensor, error) {
@@ -90,7 +89,7 @@ func seeded(m *onnx.Model, magnitude float64, sizes map[string]int, given map[st
 			} else if shape[k] = int(d.Value); d.Value < 0 {
 				if _, known := sizes[d.Param]; !known {
 					sizes[d.Param] = len(sizes) + 2
-					if d.Param == manyRows {
+					if d.Param == writer.ManyRows {
 						sizes[d.Param] = 7
 					}
 				}
@@ -163,7 +162,7 @@ func differ(m, changed *onnx.Model) bool {
 // Same compares the results of a rewritten model of a block of the kind with the original's. It returns an error that
 // names the output if they differ by more than rounding.
 func Same(k Kind, m, rewritten *onnx.Model) error {
-	if k.Name == latents && len(m.Graph.Inputs) != len(rewritten.Graph.Inputs) {
+	if k.Name == blocks.Latents && len(m.Graph.Inputs) != len(rewritten.Graph.Inputs) {
 		return sameTalk(k, m, rewritten)
 	}
 	typ, _ := m.Graph.Inputs[0].Type()
@@ -312,4 +311,33 @@ func distance(want, got []float64) float64 {
 		}
 	}
 	return difference
+}
+
+// numbers returns the floats or the numbers of 8 bits of a tensor.
+func numbers(t *reference.Tensor) []float64 {
+	if v := bytes(t); v != nil {
+		return v
+	}
+	return t.F
+}
+
+// bytes returns the numbers of a tensor of 8 bits, or nil for other types. It rounds those of exact evaluations.
+func bytes(t *reference.Tensor) []float64 {
+	switch t.DataType {
+	case onnx.Float8E4M3FN:
+		v := slices.Clone(t.F)
+		for i, x := range v {
+			_, e := math.Frexp(x)
+			step := math.Ldexp(1, max(e-4, -9))
+			v[i] = min(max(math.RoundToEven(x/step)*step, -448), 448)
+		}
+		return v
+	case onnx.Int8:
+		v := make([]float64, len(t.I))
+		for i, x := range t.I {
+			v[i] = float64(x)
+		}
+		return v
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/mojo-patch/mojo-patch/internal/spellings/blocks"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/latentcache"
 )
@@ -57,7 +58,8 @@ func Measure(k Kind, first uint64, n int) *Rate {
 
 // apply patches the model and compares it with a copy.
 func (r *Rate) apply(s, copied *Spelling) (found, fused int, reason string) {
-	report, err := rewrite.Apply(s.Model, rewrite.Request{AssumeAvailable: true, LatentCache: s.Kind.Name == latents})
+	report, err := rewrite.Apply(s.Model, rewrite.Request{AssumeAvailable: true,
+		LatentCache: s.Kind.Name == blocks.Latents})
 	switch {
 	case errors.Is(err, latentcache.ErrLatentCache):
 		return 0, 0, "; " + err.Error()

@@ -3,6 +3,7 @@ package spellings
 import (
 	"fmt"
 
+	"github.com/mojo-patch/mojo-patch/internal/spellings/writer"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -47,12 +48,12 @@ func Spell(k Kind, seed uint64) *Spelling {
 
 // spell writes the model with the edit named change, and returns the offered edits.
 func spell(k Kind, seed uint64, change string) (*Spelling, []string) {
-	w := newWriter(k.Name, seed, k.minOpset)
-	w.change = change
-	w.leave(k.write(w))
-	read := detours(w.m, newRand(k.Name, seed, "detours"), w)
-	return &Spelling{Kind: k, Seed: seed, Model: w.m, Change: change, Smaller: w.smaller, Read: read,
-		Place: w.place.String()}, w.offered
+	w := writer.New(k.Name, seed, k.minOpset)
+	w.Change = change
+	w.Leave(k.write(w))
+	read := detours(w.Model, writer.NewRand(k.Name, seed, "detours"), w)
+	return &Spelling{Kind: k, Seed: seed, Model: w.Model, Change: change, Smaller: w.Smaller, Read: read,
+		Place: w.Place.String()}, w.Offered
 }
 
 // maxTries limits how often an edit without effect is redrawn.
@@ -62,7 +63,7 @@ const maxTries = 20
 // results differ, and returns an error if no edit changes them. Both are nil if the writer offers no edit.
 func Change(k Kind, seed uint64) (changed, unchanged *Spelling, err error) {
 	unchanged, offered := spell(k, seed, "")
-	r := newRand(k.Name, seed, "change")
+	r := writer.NewRand(k.Name, seed, "change")
 	for range maxTries {
 		if len(offered) == 0 {
 			return nil, nil, nil
@@ -80,7 +81,7 @@ func Change(k Kind, seed uint64) (changed, unchanged *Spelling, err error) {
 // edit changes the results.
 func Edit(k Kind, seed uint64) (*Spelling, error) {
 	unchanged := Spell(k, seed)
-	r := newRand(k.Name, seed, "edit")
+	r := writer.NewRand(k.Name, seed, "edit")
 	for range maxTries {
 		s := Spell(k, seed)
 		if s.Change = edit(s.Model, r); s.Change == "" || !differ(unchanged.Model, s.Model) {

@@ -1,8 +1,9 @@
-package spellings
+package experts
 
 import (
 	"math/rand/v2"
 
+	"github.com/mojo-patch/mojo-patch/internal/spellings/writer"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -14,7 +15,7 @@ type expert struct {
 	gate, up    *linear // gate holds both if up is nil
 	down        *linear
 	act         string // silu, quick, gelu, gelu_tanh, relu or clamped
-	clamping    clamping
+	clamping    writer.Clamping
 }
 
 // linear is a matrix, and perhaps a bias, of each expert.
@@ -36,17 +37,17 @@ type split struct {
 
 // newExpert chooses a form, with one constant for the weights of all experts or one for each.
 func (r *routed) newExpert(stacked bool) *expert {
-	e := &expert{gated: !r.chance(3), interleaved: r.chance(3), upFirst: r.chance(5)}
-	e.act = choose(r.writer, "silu", "silu", "quick", "gelu", "gelu_tanh", "relu")
-	if e.gated && r.chance(5) {
+	e := &expert{gated: !r.Chance(3), interleaved: r.Chance(3), upFirst: r.Chance(5)}
+	e.act = writer.Choose(r.Writer, "silu", "silu", "quick", "gelu", "gelu_tanh", "relu")
+	if e.gated && r.Chance(5) {
 		e.act = "clamped"
 	}
-	if r.half() && (e.act == "gelu" || e.act == "gelu_tanh") {
+	if r.Half() && (e.act == "gelu" || e.act == "gelu_tanh") {
 		e.act = "silu" // its constants are too coarse to identify the gelu
 	}
-	e.clamping = newClamping(r.writer)
-	inOut, downInOut, bias := r.chance(2), r.chance(2), r.chance(2)
-	apart := e.gated && r.chance(3) // two products
+	e.clamping = writer.NewClamping(r.Writer)
+	inOut, downInOut, bias := r.Chance(2), r.Chance(2), r.Chance(2)
+	apart := e.gated && r.Chance(3) // two products
 	n := r.inner
 	if e.gated && !apart {
 		n = 2 * r.inner
@@ -55,27 +56,27 @@ func (r *routed) newExpert(stacked bool) *expert {
 	if apart {
 		e.up = r.newLinear(stacked, bias, inOut, r.hidden, n)
 	}
-	e.down = r.newLinear(stacked, bias || r.chance(6), downInOut, r.inner, r.hidden)
+	e.down = r.newLinear(stacked, bias || r.Chance(6), downInOut, r.inner, r.hidden)
 	return e
 }
 
 func (r *routed) newLinear(stacked, bias, inOut bool, in, out int) *linear {
-	l := &linear{in: in, out: out, inOut: inOut, gemm: r.chance(3), splits: map[split][]*onnx.Value{}}
+	l := &linear{in: in, out: out, inOut: inOut, gemm: r.Chance(3), splits: map[split][]*onnx.Value{}}
 	dims := []int{out, in}
 	if inOut {
 		dims = []int{in, out}
 	}
 	if stacked {
-		l.w = r.matrix(r.typ, append([]int{r.experts}, dims...)...)
+		l.w = r.matrix(r.Type, append([]int{r.experts}, dims...)...)
 		if bias {
-			l.b = r.matrix(r.typ, r.experts, out)
+			l.b = r.matrix(r.Type, r.experts, out)
 		}
 		return l
 	}
 	for range r.experts {
-		l.own = append(l.own, r.matrix(r.typ, dims...))
+		l.own = append(l.own, r.matrix(r.Type, dims...))
 		if bias {
-			l.ownBias = append(l.ownBias, r.matrix(r.typ, out))
+			l.ownBias = append(l.ownBias, r.matrix(r.Type, out))
 		}
 	}
 	return l
@@ -83,36 +84,36 @@ func (r *routed) newLinear(stacked, bias, inOut bool, in, out int) *linear {
 
 // alike makes f repeat its choices for the same form: an exporter writes all experts alike.
 func (r *routed) alike(form uint64, f func()) {
-	keep := r.r
-	r.r = rand.New(rand.NewPCG(form, 0))
+	keep := r.Rand
+	r.Rand = rand.New(rand.NewPCG(form, 0))
 	f()
-	r.r = keep
+	r.Rand = keep
 }
 
 // of returns expert i's part of a stack: i is a number, or a value without axes.
 func (r *routed) of(l *linear, stack *onnx.Value, i any) *onnx.Value {
 	at, ok := i.(int)
 	if !ok {
-		return r.op("Gather", stack, i)
+		return r.Op("Gather", stack, i)
 	}
-	switch r.r.IntN(3) {
+	switch r.Rand.IntN(3) {
 	case 0:
-		return r.op("Gather", stack, r.constant(scalarInt(int64(at))), onnx.IntAttr("axis", 0))
+		return r.Op("Gather", stack, r.Constant(writer.ScalarInt(int64(at))), onnx.IntAttr("axis", 0))
 	case 1:
-		one := r.op("Slice", stack, r.ints(int64(at)), r.ints(int64(at)+1), r.ints(0))
-		return r.op("Squeeze", one, r.ints(0))
+		one := r.Op("Slice", stack, r.Ints(int64(at)), r.Ints(int64(at)+1), r.Ints(0))
+		return r.Op("Squeeze", one, r.Ints(0))
 	}
-	cut := split{r.g, stack}
+	cut := split{r.Graph, stack}
 	if l.splits[cut] == nil {
 		sizes := make([]int64, r.experts)
 		for j := range sizes {
 			sizes[j] = 1
 		}
 		r.alike(0, func() {
-			l.splits[cut] = r.ops("Split", r.experts, stack, r.ints(sizes...), onnx.IntAttr("axis", 0))
+			l.splits[cut] = r.Ops("Split", r.experts, stack, r.Ints(sizes...), onnx.IntAttr("axis", 0))
 		})
 	}
-	return r.op("Squeeze", l.splits[cut][at], r.ints(0))
+	return r.Op("Squeeze", l.splits[cut][at], r.Ints(0))
 }
 
 // linear multiplies rows by the matrix of expert i, and adds its bias.
@@ -130,12 +131,12 @@ func (r *routed) linear(l *linear, x *onnx.Value, i any) *onnx.Value {
 		if l.inOut {
 			trans = 0
 		}
-		return r.op("Gemm", append([]any{x, m, onnx.IntAttr("transB", trans)}, anyOf(b)...)...)
+		return r.Op("Gemm", append([]any{x, m, onnx.IntAttr("transB", trans)}, anyOf(b)...)...)
 	}
 	if !l.inOut {
-		m = r.op("Transpose", m, onnx.IntsAttr("perm", []int64{1, 0}))
+		m = r.Op("Transpose", m, onnx.IntsAttr("perm", []int64{1, 0}))
 	}
-	y := r.op("MatMul", x, m)
+	y := r.Op("MatMul", x, m)
 	if b != nil {
 		y = r.add(y, b)
 	}
@@ -164,12 +165,12 @@ func (r *routed) hiddenOf(e *expert, act string, rank int, times func(l *linear)
 	case !e.gated:
 		return r.activate(e, h, nil, act)
 	}
-	c := channels{r.writer, rank, 2 * r.inner}
+	c := writer.Channels{Writer: r.Writer, Rank: rank, Size: 2 * r.inner}
 	var parts []*onnx.Value
 	if e.interleaved {
-		parts = []*onnx.Value{c.every(h, 2, 0), c.every(h, 2, 1)}
+		parts = []*onnx.Value{c.Every(h, 2, 0), c.Every(h, 2, 1)}
 	} else {
-		parts = c.cut(h, r.inner, r.inner)
+		parts = c.Cut(h, r.inner, r.inner)
 	}
 	if e.upFirst {
 		parts[0], parts[1] = parts[1], parts[0]
@@ -180,35 +181,35 @@ func (r *routed) hiddenOf(e *expert, act string, rank int, times func(l *linear)
 // activate writes an expert's computation between its products; up is nil without a gate.
 func (r *routed) activate(e *expert, gate, up *onnx.Value, act string) *onnx.Value {
 	// Experts without a gate, SiLU with a factor, and the magnitude of a nonnegative value.
-	r.smaller = r.smaller || r.change == "up missing" || r.change == "tanh instead of erf" ||
-		r.change == "magnitude of the activation" && act == "relu"
+	r.Smaller = r.Smaller || r.Change == "up missing" || r.Change == "tanh instead of erf" ||
+		r.Change == "magnitude of the activation" && act == "relu"
 	if act == "clamped" && up != nil {
-		return r.clampedSwiGLU(gate, up, e.clamping)
+		return r.ClampedSwiGLU(gate, up, e.clamping)
 	}
 	apply := func(x *onnx.Value) *onnx.Value {
 		switch act {
 		case "relu":
-			return r.op("Relu", x)
+			return r.Op("Relu", x)
 		case "gelu", "gelu_tanh":
-			return r.gelu(x, r.typ, act == "gelu_tanh")
+			return r.GELU(x, r.Type, act == "gelu_tanh")
 		case "quick":
-			return r.product(x, r.sigmoid(r.product(x, r.scalar(r.typ, 1.702)), r.typ))
+			return r.Product(x, r.Sigmoid(r.Product(x, r.Scalar(r.Type, 1.702)), r.Type))
 		}
-		return r.product(x, r.sigmoid(x, r.typ))
+		return r.Product(x, r.Sigmoid(x, r.Type))
 	}
 	if up == nil {
 		return apply(gate)
 	}
-	if y := r.gluEdits(gate, up, apply); y != nil {
+	if y := r.GLUEdits(gate, up, apply); y != nil {
 		return y
 	}
-	return r.product(apply(gate), up)
+	return r.Product(apply(gate), up)
 }
 
 // weightsOf returns the weights in the graph's type.
 func (r *routed) weightsOf() *onnx.Value {
-	if r.half() {
-		return r.cast(r.weights, r.typ)
+	if r.Half() {
+		return r.Cast(r.weights, r.Type)
 	}
 	return r.weights
 }
@@ -216,12 +217,12 @@ func (r *routed) weightsOf() *onnx.Value {
 // result reshapes the rows to the shape of the tokens, and perhaps adds the tokens.
 func (r *routed) result(y *onnx.Value) []*onnx.Value {
 	if r.tokens != r.x {
-		shape := r.op("Shape", r.tokens)
-		if r.chance(2) {
-			shape = r.op("Concat", r.op("Slice", shape, r.ints(0), r.ints(2)), r.ints(int64(r.hidden)),
+		shape := r.Op("Shape", r.tokens)
+		if r.Chance(2) {
+			shape = r.Op("Concat", r.Op("Slice", shape, r.Ints(0), r.Ints(2)), r.Ints(int64(r.hidden)),
 				onnx.IntAttr("axis", 0))
 		}
-		y = r.op("Reshape", y, shape)
+		y = r.Op("Reshape", y, shape)
 	}
 	if r.onto {
 		y = r.add(r.tokens, y)

@@ -1,9 +1,10 @@
-package spellings
+package experts
 
 import (
 	"fmt"
 	"slices"
 
+	"github.com/mojo-patch/mojo-patch/internal/spellings/writer"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
@@ -11,7 +12,7 @@ import (
 func (r *routed) each(e *expert, form uint64, x *onnx.Value, i int) *onnx.Value {
 	first, last := i == 0, i == r.experts-1
 	if last && r.wrong("another input for an expert") {
-		x = r.op("Add", x, r.floats(r.typ, []int{}, []float64{1}))
+		x = r.Op("Add", x, r.Floats(r.Type, []int{}, []float64{1}))
 	}
 	act := e.act
 	if last && r.wrong("another activation for an expert") {
@@ -28,20 +29,20 @@ func (r *routed) each(e *expert, form uint64, x *onnx.Value, i int) *onnx.Value 
 	r.alike(form, func() { y = r.one(e, act, x, of) })
 	switch {
 	case first && r.wrong("an expert counts twice"):
-		y = r.op("Add", y, y)
+		y = r.Op("Add", y, y)
 	case first && r.wrong("an expert's outputs activated"):
-		y = r.op("Tanh", y)
+		y = r.Op("Tanh", y)
 	case last && r.wrong("an expert's inputs added to its outputs"):
-		y = r.op("Add", y, x)
+		y = r.Op("Add", y, x)
 	}
 	return y
 }
 
-// writeDense writes experts that all work on all tokens, with separate weights and masks.
-func writeDense(w *writer) []*onnx.Value {
+// WriteDense writes experts that all work on all tokens, with separate weights and masks.
+func WriteDense(w *writer.Writer) []*onnx.Value {
 	r := newRouted(w, "")
-	e := r.newExpert(r.chance(2))
-	gate, form, masked := r.gates(true), r.r.Uint64(), r.chance(4)
+	e := r.newExpert(r.Chance(2))
+	gate, form, masked := r.gates(true), r.Rand.Uint64(), r.Chance(4)
 	var parts []*onnx.Value
 	for i := range r.experts {
 		if i == r.experts-1 && r.wrong("the last expert missing") {
@@ -49,27 +50,27 @@ func writeDense(w *writer) []*onnx.Value {
 		}
 		x := r.x
 		var hit *onnx.Value
-		zero := r.floats(r.typ, []int{}, []float64{0})
+		zero := r.Floats(r.Type, []int{}, []float64{0})
 		if masked {
 			hit = r.hit(i)
-			x = r.op("Where", hit, x, zero)
+			x = r.Op("Where", hit, x, zero)
 		}
 		y, g := r.each(e, form, x, i), gate(i)
 		switch {
 		case i == 1 && r.wrong("an expert without its weight"):
-			g = r.cast(r.hit(i), r.typ)
+			g = r.Cast(r.hit(i), r.Type)
 		case i == 1 && r.wrong("an expert with its weight squared"):
-			g = r.op("Mul", g, g)
+			g = r.Op("Mul", g, g)
 		case i == 1 && r.wrong("an expert that serves two tokens"):
-			one := r.cast(r.hit(i), onnx.Float)
-			full := r.op("Less", r.op("CumSum", one, r.constant(scalarInt(0))),
-				r.floats(onnx.Float, []int{}, []float64{2.5}))
-			g = r.op("Mul", g, r.cast(full, r.typ))
+			one := r.Cast(r.hit(i), onnx.Float)
+			full := r.Op("Less", r.Op("CumSum", one, r.Constant(writer.ScalarInt(0))),
+				r.Floats(onnx.Float, []int{}, []float64{2.5}))
+			g = r.Op("Mul", g, r.Cast(full, r.Type))
 		case i == 1 && r.wrong("weights of the next token for an expert"):
 			g = r.nextRow(g)
 		}
-		if y = r.product(y, g); masked {
-			y = r.op("Where", hit, y, zero)
+		if y = r.Product(y, g); masked {
+			y = r.Op("Where", hit, y, zero)
 		}
 		parts = append(parts, y)
 	}
@@ -79,16 +80,16 @@ func writeDense(w *writer) []*onnx.Value {
 // total sums values one by one, or at once.
 func (r *routed) total(parts []*onnx.Value) *onnx.Value {
 	if r.wrong("the greatest of the experts' outputs") {
-		return r.op("Max", anyList(parts)...)
+		return r.Op("Max", anyList(parts)...)
 	}
-	if r.chance(4) {
-		return r.op("Sum", anyList(parts)...)
+	if r.Chance(4) {
+		return r.Op("Sum", anyList(parts)...)
 	}
-	if r.chance(4) {
+	if r.Chance(4) {
 		for i, v := range parts {
-			parts[i] = r.op("Unsqueeze", v, r.ints(0))
+			parts[i] = r.Op("Unsqueeze", v, r.Ints(0))
 		}
-		return r.reduce("ReduceSum", r.op("Concat", append(anyList(parts), onnx.IntAttr("axis", 0))...), []int64{0},
+		return r.Reduce("ReduceSum", r.Op("Concat", append(anyList(parts), onnx.IntAttr("axis", 0))...), []int64{0},
 			false)
 	}
 	y := parts[0]
@@ -110,46 +111,47 @@ func anyList(values []*onnx.Value) []any {
 func (r *routed) is(i any) *onnx.Value {
 	e, ok := i.(*onnx.Value)
 	if !ok {
-		e = r.constant(onnx.NewInt64s(fmt.Sprint("expert", i), []int64{int64(i.(int))}))
+		e = r.Constant(onnx.NewInt64s(fmt.Sprint("expert", i), []int64{int64(i.(int))}))
 	}
-	return r.op("Equal", r.ids, e)
+	return r.Op("Equal", r.ids, e)
 }
 
 // hit returns which tokens go to expert i, [T, 1].
 func (r *routed) hit(i any) *onnx.Value {
-	t := choose(r.writer, onnx.Float, onnx.Int32, onnx.Int64)
-	return r.cast(r.reduce("ReduceMax", r.cast(r.is(i), t), []int64{r.lastAxis(2)}, true), onnx.Bool)
+	t := writer.Choose(r.Writer, onnx.Float, onnx.Int32, onnx.Int64)
+	return r.Cast(r.Reduce("ReduceMax", r.Cast(r.is(i), t), []int64{r.LastAxis(2)}, true), onnx.Bool)
 }
 
 // gates returns, for each expert i (a number or a value without axes), the column [T, 1] of weights, 0 for tokens that
 // did not choose it.
 func (r *routed) gates(split bool) func(i any) *onnx.Value {
 	weights := r.weightsOf()
-	if all := r.allGates(weights, r.r.IntN(4)); all != nil {
-		if r.chance(4) && split {
-			columns := channels{r.writer, 2, r.experts}.split(all, true, slices.Repeat([]int{1}, r.experts))
+	if all := r.allGates(weights, r.Rand.IntN(4)); all != nil {
+		if r.Chance(4) && split {
+			columns := writer.Channels{Writer: r.Writer, Rank: 2, Size: r.experts}.Split(all, true,
+				slices.Repeat([]int{1}, r.experts))
 			return func(i any) *onnx.Value { return columns[i.(int)] }
 		}
 		return func(i any) *onnx.Value {
 			at, ok := i.(int)
 			switch {
 			case !ok:
-				return r.op("Unsqueeze", r.op("Gather", all, i, onnx.IntAttr("axis", 1)), r.ints(1))
-			case r.chance(3):
-				return r.op("Gather", all, r.ints(int64(at)), onnx.IntAttr("axis", r.lastAxis(2)))
+				return r.Op("Unsqueeze", r.Op("Gather", all, i, onnx.IntAttr("axis", 1)), r.Ints(1))
+			case r.Chance(3):
+				return r.Op("Gather", all, r.Ints(int64(at)), onnx.IntAttr("axis", r.LastAxis(2)))
 			}
-			return r.op("Slice", all, r.ints(int64(at)), r.ints(int64(at)+1), r.ints(r.lastAxis(2)))
+			return r.Op("Slice", all, r.Ints(int64(at)), r.Ints(int64(at)+1), r.Ints(r.LastAxis(2)))
 		}
 	}
-	where := r.chance(2)
+	where := r.Chance(2)
 	return func(i any) *onnx.Value {
 		mask := r.is(i)
 		if where {
-			mask = r.op("Where", mask, weights, r.floats(r.typ, []int{}, []float64{0}))
+			mask = r.Op("Where", mask, weights, r.Floats(r.Type, []int{}, []float64{0}))
 		} else {
-			mask = r.product(r.cast(mask, r.typ), weights)
+			mask = r.Product(r.Cast(mask, r.Type), weights)
 		}
-		return r.reduce("ReduceSum", mask, []int64{1}, true)
+		return r.Reduce("ReduceSum", mask, []int64{1}, true)
 	}
 }
 
@@ -157,13 +159,13 @@ func (r *routed) gates(split bool) func(i any) *onnx.Value {
 func (r *routed) allGates(weights *onnx.Value, form int) *onnx.Value {
 	switch form {
 	case 0: // one_hot
-		hot := r.op("OneHot", r.ids, r.ints(int64(r.experts)), r.floats(r.typ, []int{2}, []float64{0, 1}))
-		return r.reduce("ReduceSum", r.product(hot, r.op("Unsqueeze", weights, r.ints(-1))), []int64{1}, false)
+		hot := r.Op("OneHot", r.ids, r.Ints(int64(r.experts)), r.Floats(r.Type, []int{2}, []float64{0, 1}))
+		return r.Reduce("ReduceSum", r.Product(hot, r.Op("Unsqueeze", weights, r.Ints(-1))), []int64{1}, false)
 	case 1: // scatter
-		shape := r.op("Concat", r.op("Slice", r.op("Shape", r.ids), r.ints(0), r.ints(1)), r.ints(int64(r.experts)),
+		shape := r.Op("Concat", r.Op("Slice", r.Op("Shape", r.ids), r.Ints(0), r.Ints(1)), r.Ints(int64(r.experts)),
 			onnx.IntAttr("axis", 0))
-		zeros := r.op("Expand", r.floats(r.typ, []int{1}, []float64{0}), shape)
-		return r.op("ScatterElements", zeros, r.ids, weights, onnx.IntAttr("axis", 1))
+		zeros := r.Op("Expand", r.Floats(r.Type, []int{1}, []float64{0}), shape)
+		return r.Op("ScatterElements", zeros, r.ids, weights, onnx.IntAttr("axis", 1))
 	}
 	return nil
 }

@@ -1,24 +1,27 @@
-package spellings
+package experts
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/internal/spellings/writer"
+	"github.com/mojo-patch/mojo-patch/onnx"
+)
 
 // routerForms are the forms of (*routed).router.
 var routerForms = []string{"scores", "choice", "corrected", "groups", "one"}
 
-// writeRouter writes a router of a form, followed by experts of one product.
-func writeRouter(form string) func(w *writer) []*onnx.Value {
-	return func(w *writer) []*onnx.Value {
+// WriteRouter writes a router of a form, followed by experts of one product.
+func WriteRouter(form string) func(w *writer.Writer) []*onnx.Value {
+	return func(w *writer.Writer) []*onnx.Value {
 		r := newRouted(w, form)
-		e := r.op("Gather", r.matrix(r.typ, r.experts, 5, r.hidden), r.ids)
-		rows := r.op("Squeeze", r.op("MatMul", e, r.op("Unsqueeze", r.x, r.ints(1, 3))), r.ints(3))
-		return []*onnx.Value{r.combine(rows, r.weights, r.typ)}
+		e := r.Op("Gather", r.matrix(r.Type, r.experts, 5, r.hidden), r.ids)
+		rows := r.Op("Squeeze", r.Op("MatMul", e, r.Op("Unsqueeze", r.x, r.Ints(1, 3))), r.Ints(3))
+		return []*onnx.Value{r.combine(rows, r.weights, r.Type)}
 	}
 }
 
 // router writes scores, the choice and the weights.
 func (r *routed) router(form string) {
 	if form == "groups" {
-		r.experts, r.k = 8, choose(r.writer, 2, 3)
+		r.experts, r.k = 8, writer.Choose(r.Writer, 2, 3)
 	} else if form == "one" {
 		r.k = 1
 	}
@@ -36,7 +39,7 @@ func (r *routed) router(form string) {
 			values = r.taken(logits, ids)
 		}
 		if r.weights = r.scored(values); r.outside("weights less another function of the scores") {
-			r.weights = r.op("Sub", r.weights, r.op("Exp", values))
+			r.weights = r.Op("Sub", r.weights, r.Op("Exp", values))
 		}
 	case "corrected": // a number is added only for the choice
 		r.scores = r.scored(logits)
@@ -44,7 +47,7 @@ func (r *routed) router(form string) {
 		r.weights, r.ids = r.corrected(among, r.scores, true)
 	case "groups": // of experts, some of which are left out
 		r.scores = r.scored(logits)
-		among, bias := r.scores, r.chance(2)
+		among, bias := r.scores, r.Chance(2)
 		if bias {
 			among = r.add(r.scores, r.random(onnx.Float, 0.03, r.experts))
 		}
@@ -58,42 +61,42 @@ func (r *routed) router(form string) {
 // logits writes the product that the scores come from. Weights are small, so that no score is rounded to one or zero.
 func (r *routed) logits() *onnx.Value {
 	x, t := r.x, onnx.Float
-	if r.half() {
-		if r.chance(4) { // cast after the product
-			t = r.typ
+	if r.Half() {
+		if r.Chance(4) { // cast after the product
+			t = r.Type
 		} else {
-			x = r.cast(x, t)
+			x = r.Cast(x, t)
 		}
 	}
 	var y *onnx.Value
-	switch r.r.IntN(4) {
+	switch r.Rand.IntN(4) {
 	case 0:
-		y = r.op("Gemm", x, r.random(t, 0.15, r.experts, r.hidden), onnx.IntAttr("transB", 1))
+		y = r.Op("Gemm", x, r.random(t, 0.15, r.experts, r.hidden), onnx.IntAttr("transB", 1))
 	case 1:
-		y = r.add(r.op("MatMul", x, r.random(t, 0.15, r.hidden, r.experts)), r.random(t, 0.2, r.experts))
+		y = r.add(r.Op("MatMul", x, r.random(t, 0.15, r.hidden, r.experts)), r.random(t, 0.2, r.experts))
 	case 2:
-		y = r.op("MatMul", x,
-			r.op("Transpose", r.random(t, 0.15, r.experts, r.hidden), onnx.IntsAttr("perm", []int64{1, 0})))
+		y = r.Op("MatMul", x,
+			r.Op("Transpose", r.random(t, 0.15, r.experts, r.hidden), onnx.IntsAttr("perm", []int64{1, 0})))
 	default:
-		y = r.op("MatMul", x, r.random(t, 0.15, r.hidden, r.experts))
+		y = r.Op("MatMul", x, r.random(t, 0.15, r.hidden, r.experts))
 	}
 	if t != onnx.Float {
-		y = r.cast(y, onnx.Float)
+		y = r.Cast(y, onnx.Float)
 	}
 	return y
 }
 
 // scored writes the scores of logits.
 func (r *routed) scored(logits *onnx.Value) *onnx.Value {
-	if r.chance(2) {
-		return r.softmax(logits, r.lastAxis(2))
+	if r.Chance(2) {
+		return r.softmax(logits, r.LastAxis(2))
 	}
 	if r.fixed {
-		return r.op("Sigmoid", logits)
+		return r.Op("Sigmoid", logits)
 	}
 	// The inner sigmoid as the logits, and the rest after the weights.
-	r.smaller = r.smaller || r.change == "sigmoid twice" || r.change == "one less the sigmoid"
-	return r.sigmoid(logits, onnx.Float)
+	r.Smaller = r.Smaller || r.Change == "sigmoid twice" || r.Change == "one less the sigmoid"
+	return r.Sigmoid(logits, onnx.Float)
 }
 
 // softmax writes e^x over its sum along an axis.
@@ -101,46 +104,46 @@ func (r *routed) softmax(x *onnx.Value, axis int64) *onnx.Value {
 	if r.wrong("softmax over the tokens") {
 		axis = 0
 	}
-	switch r.r.IntN(5) {
+	switch r.Rand.IntN(5) {
 	case 0: // the logarithms as the logits, with a separate softmax over the chosen experts
-		r.smaller = r.smaller || r.change == "softmax over the tokens"
-		return r.op("Exp", r.op("LogSoftmax", x, onnx.IntAttr("axis", axis)))
+		r.Smaller = r.Smaller || r.Change == "softmax over the tokens"
+		return r.Op("Exp", r.Op("LogSoftmax", x, onnx.IntAttr("axis", axis)))
 	case 1:
-		e := r.op("Exp", r.op("Sub", x, r.reduce("ReduceMax", x, []int64{axis}, true)))
-		return r.op("Div", e, r.reduce("ReduceSum", e, []int64{axis}, true))
+		e := r.Op("Exp", r.Op("Sub", x, r.Reduce("ReduceMax", x, []int64{axis}, true)))
+		return r.Op("Div", e, r.Reduce("ReduceSum", e, []int64{axis}, true))
 	}
-	return r.op("Softmax", x, onnx.IntAttr("axis", axis))
+	return r.Op("Softmax", x, onnx.IntAttr("axis", axis))
 }
 
 // top writes the k greatest scores and their indices.
 func (r *routed) top(scores *onnx.Value) (values, ids *onnx.Value) {
 	switch {
 	case r.outside("scores squared before the choice"):
-		scores = r.op("Mul", scores, r.op("Abs", scores))
+		scores = r.Op("Mul", scores, r.Op("Abs", scores))
 	case r.outside("an expert that is never chosen"): // other scores for the choice
 		open := make([]int64, r.experts)
 		for i := range open[1:] {
 			open[i+1] = 1
 		}
-		scores = r.op("Where", r.bools(open...), scores, r.floats(onnx.Float, []int{}, []float64{-100}))
+		scores = r.Op("Where", r.bools(open...), scores, r.Floats(onnx.Float, []int{}, []float64{-100}))
 	}
-	args := []any{scores, r.ints(int64(r.k))}
-	if r.chance(2) {
-		args = append(args, onnx.IntAttr("axis", r.lastAxis(2)))
+	args := []any{scores, r.Ints(int64(r.k))}
+	if r.Chance(2) {
+		args = append(args, onnx.IntAttr("axis", r.LastAxis(2)))
 	}
-	if r.chance(4) {
+	if r.Chance(4) {
 		args = append(args, onnx.IntAttr("sorted", 1))
 	}
 	if r.wrong("the least instead of the greatest") {
 		args = append(args, onnx.IntAttr("largest", 0))
 	}
-	out := r.ops("TopK", 2, args...)
+	out := r.Ops("TopK", 2, args...)
 	return out[0], out[1]
 }
 
 // taken returns the scores of the ids.
 func (r *routed) taken(scores, ids *onnx.Value) *onnx.Value {
-	return r.op("GatherElements", scores, ids, onnx.IntAttr("axis", r.lastAxis(2)))
+	return r.Op("GatherElements", scores, ids, onnx.IntAttr("axis", r.LastAxis(2)))
 }
 
 // corrected chooses by some numbers, and returns the scores of the chosen experts.
@@ -152,9 +155,9 @@ func (r *routed) corrected(among, scores *onnx.Value, bias bool) (weights, ids *
 	case r.wrong("scores of the next token"):
 		scores = r.nextRow(scores)
 	case r.wrong("scores of another router"):
-		scores = r.op("Sigmoid", r.logits())
+		scores = r.Op("Sigmoid", r.logits())
 	case r.wrong("ids of another router"):
-		_, other := r.top(r.op("Sigmoid", r.logits()))
+		_, other := r.top(r.Op("Sigmoid", r.logits()))
 		return r.taken(scores, other), ids
 	}
 	return r.taken(scores, ids), ids
@@ -163,26 +166,26 @@ func (r *routed) corrected(among, scores *onnx.Value, bias bool) (weights, ids *
 // best chooses one expert: by ArgMax, or as the first of one.
 func (r *routed) best(logits *onnx.Value) (weight, id *onnx.Value) {
 	r.scores = r.scored(logits)
-	if r.chance(3) {
+	if r.Chance(3) {
 		return r.top(r.scores)
 	}
-	at, keep := r.lastAxis(2), int64(r.r.IntN(2))
-	among := choose(r.writer, r.scores, logits)
+	at, keep := r.LastAxis(2), int64(r.Rand.IntN(2))
+	among := writer.Choose(r.Writer, r.scores, logits)
 	if r.wrong("the least instead of the greatest") {
-		id = r.op("ArgMin", among, onnx.IntAttr("axis", at), onnx.IntAttr("keepdims", keep))
+		id = r.Op("ArgMin", among, onnx.IntAttr("axis", at), onnx.IntAttr("keepdims", keep))
 	} else {
-		id = r.op("ArgMax", among, onnx.IntAttr("axis", at), onnx.IntAttr("keepdims", keep))
+		id = r.Op("ArgMax", among, onnx.IntAttr("axis", at), onnx.IntAttr("keepdims", keep))
 	}
 	if keep == 0 {
-		id = r.op("Unsqueeze", id, r.ints(r.lastAxis(2)))
+		id = r.Op("Unsqueeze", id, r.Ints(r.LastAxis(2)))
 	}
 	switch {
 	case r.wrong("scores of the next token"):
 		return r.taken(r.nextRow(r.scores), id), id
 	case r.wrong("the least score"):
-		return r.reduce("ReduceMin", r.scores, []int64{r.lastAxis(2)}, true), id
-	case r.chance(2):
-		return r.reduce("ReduceMax", r.scores, []int64{r.lastAxis(2)}, true), id
+		return r.Reduce("ReduceMin", r.scores, []int64{r.LastAxis(2)}, true), id
+	case r.Chance(2):
+		return r.Reduce("ReduceMax", r.scores, []int64{r.LastAxis(2)}, true), id
 	}
 	return r.taken(r.scores, id), id
 }
