@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+	"github.com/mojo-patch/mojo-patch/onnx/internal/wire"
 )
 
 // decoder converts messages to a Model. Every object keeps its message, for the fields that are not modeled.
@@ -46,11 +47,11 @@ func (d *decoder) model(p *onnxpb.ModelProto) (*Model, error) {
 	if err := m.checkCalls(); err != nil {
 		return nil, err
 	}
-	tensorMessages(func(tp *onnxpb.TensorProto, _ bool) {
+	wire.Tensors(func(tp *onnxpb.TensorProto, _ bool) {
 		if e := d.opaqueTensor(tp); err == nil && e != nil {
 			err = fmt.Errorf("training info: %w", e)
 		}
-	}).model(&onnxpb.ModelProto{TrainingInfo: p.TrainingInfo})
+	}).Model(&onnxpb.ModelProto{TrainingInfo: p.TrainingInfo})
 	m.opaque = d.opaque
 	return m, err
 }

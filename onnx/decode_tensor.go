@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+	"github.com/mojo-patch/mojo-patch/onnx/internal/wire"
 )
 
 func (d *decoder) tensor(p *onnxpb.TensorProto) (*Tensor, error) {
@@ -57,10 +58,10 @@ func (d *decoder) opaqueTensor(p *onnxpb.TensorProto) error {
 }
 
 func (d *decoder) sparse(p *onnxpb.SparseTensorProto) (err error) {
-	tensorMessages(func(tp *onnxpb.TensorProto, _ bool) {
+	wire.Tensors(func(tp *onnxpb.TensorProto, _ bool) {
 		if e := d.opaqueTensor(tp); err == nil && e != nil {
 			err = fmt.Errorf("sparse %w", e)
 		}
-	}).sparse(p)
+	}).Sparse(p)
 	return err
 }

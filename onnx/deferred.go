@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"github.com/mojo-patch/mojo-patch/onnx/internal/wire"
 	"io"
 	"slices"
 )
@@ -92,28 +93,13 @@ func (t *Tensor) Tied(name string) *Tensor {
 // writeDeferred writes the elements and checks their size.
 func (t *Tensor) writeDeferred(w io.Writer) error {
 	size := t.Size()
-	c := &countingWriter{w: w, left: size}
+	c := &wire.CountingWriter{Writer: w, Left: size}
 	if err := t.deferred.write(c); err != nil {
 		return fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
-	if c.left != 0 {
+	if c.Left != 0 {
 		return fmt.Errorf("tensor %q: %s%v takes %d bytes, but %d were written", t.Name, t.DataType, t.Dims, size,
-			size-c.left)
+			size-c.Left)
 	}
 	return nil
-}
-
-// countingWriter rejects more than left bytes.
-type countingWriter struct {
-	w    io.Writer
-	left int64
-}
-
-func (c *countingWriter) Write(b []byte) (int, error) {
-	if int64(len(b)) > c.left {
-		return 0, fmt.Errorf("more bytes than its shape says: %d beyond its end", int64(len(b))-c.left)
-	}
-	n, err := c.w.Write(b)
-	c.left -= int64(n)
-	return n, err
 }

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+	"github.com/mojo-patch/mojo-patch/onnx/internal/wire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -21,7 +22,7 @@ type layout struct {
 	path, dataPath string
 	message        *onnxpb.ModelProto
 	sources        map[*externalFiles]bool // the sources of the model's tensors
-	walk           *wireWalk               // the encoded model without its weights
+	walk           *wire.Walk              // the encoded model without its weights
 	inline         []inlineEntry           // the weights that stay in the model file
 	data           []dataEntry             // the entries of the data file, sorted by offset once placed
 	dataEnd        int64
@@ -157,7 +158,7 @@ func (l *layout) arrange(choice tensorChoice) error {
 		}
 	}
 	done := make(map[*onnxpb.TensorProto]bool, len(l.owners)) // a tensor may occur twice
-	tensorMessages(func(tp *onnxpb.TensorProto, initializer bool) {
+	wire.Tensors(func(tp *onnxpb.TensorProto, initializer bool) {
 		if err != nil || done[tp] {
 			return
 		}
@@ -187,7 +188,7 @@ func (l *layout) arrange(choice tensorChoice) error {
 		case tp.RawData != nil:
 			l.keep(tp)
 		}
-	}).model(l.message)
+	}).Model(l.message)
 	return err
 }
 
@@ -202,7 +203,7 @@ func (l *layout) encode(dataName string) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("cannot encode the model: %w", err)
 	}
-	walk, total, err := joinRaw(rest, func(k int) int { return l.inline[k].size() })
+	walk, total, err := wire.Join(rest, func(k int) int { return l.inline[k].size() })
 	l.walk = walk
 	return int64(total), err
 }
@@ -211,7 +212,7 @@ func (l *layout) encode(dataName string) (int64, error) {
 func (l *layout) dataFiles() []string {
 	var paths []string
 	locations := map[string]bool{}
-	tensorMessages(func(tp *onnxpb.TensorProto, _ bool) {
+	wire.Tensors(func(tp *onnxpb.TensorProto, _ bool) {
 		if tp.GetDataLocation() != onnxpb.TensorProto_EXTERNAL {
 			return
 		}
@@ -224,7 +225,7 @@ func (l *layout) dataFiles() []string {
 		if !slices.Contains(paths, file) {
 			paths = append(paths, file)
 		}
-	}).model(l.message)
+	}).Model(l.message)
 	slices.Sort(paths)
 	return paths
 }
@@ -261,14 +262,14 @@ func (l *layout) bringIn(tp *onnxpb.TensorProto, t *Tensor) error {
 func (l *layout) keep(tp *onnxpb.TensorProto) {
 	raw := tp.RawData
 	l.undo = append(l.undo, func() { tp.RawData = raw })
-	tp.RawData = placeholder(len(l.inline))
+	tp.RawData = wire.Placeholder(len(l.inline))
 	l.inline = append(l.inline, inlineEntry{raw: raw})
 }
 
 // keepMade stores the elements of an assembled or deferred tensor in the model file.
 func (l *layout) keepMade(tp *onnxpb.TensorProto, t *Tensor) {
 	l.undo = append(l.undo, func() { tp.RawData = nil })
-	tp.RawData = placeholder(len(l.inline))
+	tp.RawData = wire.Placeholder(len(l.inline))
 	l.inline = append(l.inline, inlineEntry{made: t})
 }
 
@@ -358,7 +359,7 @@ func (l *layout) restore() {
 }
 
 func (l *layout) writeModel(w *fileWriter) error {
-	return l.walk.writeTo(w.Writer, func(out io.Writer, k int) error {
-		return l.inline[placeholderIndex(l.walk.raws[k])].writeTo(out)
+	return l.walk.WriteTo(w.Writer, func(out io.Writer, k int) error {
+		return l.inline[wire.PlaceholderIndex(l.walk.Raws[k])].writeTo(out)
 	})
 }

@@ -7,7 +7,9 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/internal/mmap"
+	"github.com/mojo-patch/mojo-patch/onnx/internal/foreign"
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+	"github.com/mojo-patch/mojo-patch/onnx/internal/wire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -44,7 +46,7 @@ func Read(path string, options ...ReadOption) (*Model, error) {
 	}
 	b, release, err := mmap.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read model: %w%s", err, modelsIn(path))
+		return nil, fmt.Errorf("cannot read model: %w%s", err, foreign.ModelsIn(path))
 	}
 	files := &externalFiles{dir: filepath.Dir(path), options: o}
 	m, err := readBytes(b, files)
@@ -68,28 +70,28 @@ func readBytes(b []byte, files *externalFiles) (*Model, error) {
 	}
 	p, raws, err := decode(b)
 	if err != nil {
-		if what := foreign(b); what != "" {
+		if what := foreign.Describe(b); what != "" {
 			return nil, fmt.Errorf("the file is %s", what)
 		}
 		return nil, err
 	}
-	tensorMessages(func(t *onnxpb.TensorProto, _ bool) {
+	wire.Tensors(func(t *onnxpb.TensorProto, _ bool) {
 		if t.RawData == nil {
 			return
 		}
-		if raw := raws[placeholderIndex(t.RawData)]; len(raw) <= copyRawUpTo {
+		if raw := raws[wire.PlaceholderIndex(t.RawData)]; len(raw) <= copyRawUpTo {
 			t.RawData = append(make([]byte, 0, len(raw)), raw...)
 		} else {
 			t.RawData = slices.Clip(raw)
 		}
-	}).model(p)
+	}).Model(p)
 	d := &decoder{files: files}
 	return d.model(p)
 }
 
 // decode decodes a model's message. It replaces the large weights by placeholders and returns them separately.
 func decode(b []byte) (*onnxpb.ModelProto, [][]byte, error) {
-	rest, raws, err := splitRaw(b)
+	rest, raws, err := wire.Split(b)
 	if err != nil {
 		return nil, nil, err
 	}

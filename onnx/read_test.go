@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+	"github.com/mojo-patch/mojo-patch/onnx/internal/wire"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
@@ -103,7 +104,7 @@ func TestReadErrors(t *testing.T) {
 			graph(node("y = Constant()",
 				&onnxpb.AttributeProto{Name: ptr("value"), T: floats("", make([]byte, 3), 1)})),
 			`node 0 "n_y" (Constant)|attribute "value"|raw_data holds 3`},
-		"deep nesting": {modelOf(nested(maxNesting + 1)), "nested more than 128 deep"},
+		"deep nesting": {modelOf(nested(wire.MaxNesting + 1)), "nested more than 128 deep"},
 		"recursive function": {modelOf(&onnxpb.GraphProto{}, function("F", node("y = local.F(a)"))),
 			"local.F|calls itself"},
 		"recursive functions": {modelOf(&onnxpb.GraphProto{}, function("F", node("y = local.G(a)")),
@@ -137,7 +138,7 @@ func TestReadValid(t *testing.T) {
 	for name, p := range map[string]*onnxpb.ModelProto{
 		"out of order": modelOf(&onnxpb.GraphProto{Input: valueInfos("x"),
 			Node: []*onnxpb.NodeProto{node("z = Abs(y)"), node("y = Abs(x)")}, Output: valueInfos("z")}),
-		"nested to the limit": modelOf(nested(maxNesting)),
+		"nested to the limit": modelOf(nested(wire.MaxNesting)),
 		"shadowed": modelOf(&onnxpb.GraphProto{Input: valueInfos("x"),
 			Node: []*onnxpb.NodeProto{
 				node("y = If(x)", graphAttribute("then_branch",
@@ -195,7 +196,7 @@ func TestReadDamagedFiles(t *testing.T) {
 		"gzip":               {[]byte("\x1f\x8b\x08\x00"), "unpack it"},
 		"truncated":          {everythingBytes(t)[:2000], "truncated: the graph at byte"},
 		"garbage":            {big, "of a tensor"},
-		"many tiny messages": {appendField(nil, 7, bytes.Repeat([]byte{0x0a, 0}, freeMessages+10)), "messages in"},
+		"many tiny messages": {appendField(nil, 7, bytes.Repeat([]byte{0x0a, 0}, wire.FreeMessages+10)), "messages in"},
 	} {
 		_, err := Read(writeFile(t, "model.onnx", test.b))
 		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "model.onnx") {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+	"github.com/mojo-patch/mojo-patch/onnx/internal/wire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -45,20 +46,20 @@ func (m *Model) copier() func() (*Model, error) {
 	}
 	var raw [][]byte
 	var shared []bool
-	tensorMessages(func(t *onnxpb.TensorProto, _ bool) {
+	wire.Tensors(func(t *onnxpb.TensorProto, _ bool) {
 		raw, t.RawData = append(raw, t.RawData), nil
 		shared = append(shared, isShared[t])
-	}).model(p)
+	}).Model(p)
 	kept := proto.CloneOf(p)
 	for _, p := range []*onnxpb.ModelProto{p, kept} {
 		i := 0
-		tensorMessages(func(t *onnxpb.TensorProto, _ bool) {
+		wire.Tensors(func(t *onnxpb.TensorProto, _ bool) {
 			t.RawData = raw[i]
 			if p == kept && shared[i] { // its files may be another model's
 				t.DataLocation, t.ExternalData = nil, nil
 			}
 			i++
-		}).model(p)
+		}).Model(p)
 	}
 	return func() (*Model, error) {
 		before, err := (&decoder{files: m.files}).model(kept)

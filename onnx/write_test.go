@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+	"github.com/mojo-patch/mojo-patch/onnx/internal/wire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -138,11 +139,11 @@ func TestTooLarge(t *testing.T) {
 			t.Errorf("limit %d: the model takes %d bytes", limit, info.Size())
 		}
 		p, count := message(t, out), 0
-		tensorMessages(func(tp *onnxpb.TensorProto, _ bool) {
+		wire.Tensors(func(tp *onnxpb.TensorProto, _ bool) {
 			if tp.GetDataLocation() == onnxpb.TensorProto_EXTERNAL {
 				count++
 			}
-		}).model(p)
+		}).Model(p)
 		if count != len(strings.Fields(want)) {
 			t.Errorf("limit %d: %d external tensors, not %q", limit, count, want)
 		}

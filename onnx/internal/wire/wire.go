@@ -1,4 +1,6 @@
-package onnx
+// Package wire reads and writes encoded models with the contents of their tensors left out, so that weights are never
+// copied.
+package wire
 
 import (
 	"bytes"
@@ -49,15 +51,15 @@ var wireFields = [...][wireFieldCount]wireKind{
 	wireTraining:  {1: wireGraph, 2: wireGraph},
 }
 
-// maxNesting bounds the nesting of graphs. All recursion in the package follows that nesting, so the bound protects the
-// stack. The C++ decoder of other ONNX tools gives up at about 33.
-const maxNesting = 128
+// MaxNesting bounds the nesting of graphs. All recursion in package onnx follows that nesting, so the bound protects
+// the stack. The C++ decoder of other ONNX tools gives up at about 33.
+const MaxNesting = 128
 
 // A file of very many, almost empty messages takes far more memory decoded than encoded. Real models have over ten
 // bytes per message and over five per field. A file with more than freeMessages messages or fields must have at least
 // these many bytes for each.
 const (
-	freeMessages   = 1 << 20
+	FreeMessages   = 1 << 20
 	minMessageSize = 8
 	minFieldSize   = 3
 )
@@ -71,31 +73,31 @@ type wireEdit struct {
 	raw     int // the index of the raw_data field, -1 for the prefix of an enclosing message
 }
 
-// wireWalk collects the edits of one encoded ModelProto.
-type wireWalk struct {
+// Walk collects the edits of one encoded ModelProto.
+type Walk struct {
 	b        []byte
 	edits    []wireEdit
-	raws     [][]byte        // the raw_data fields of b, in order
+	Raws     [][]byte        // the raw_data fields of b, in order
 	size     func(k int) int // returns the new length of raw_data field k
 	messages int
 	fields   int // with a length
 }
 
 // model walks the whole message and returns its new length.
-func (w *wireWalk) model() (int, error) {
+func (w *Walk) model() (int, error) {
 	delta, err := w.message(wireModel, 0, len(w.b), 0)
 	return len(w.b) + delta, err
 }
 
 // message walks the fields in b[at:end] and returns by how many bytes they grow.
-func (w *wireWalk) message(kind wireKind, at, end, graphs int) (delta int, err error) {
+func (w *Walk) message(kind wireKind, at, end, graphs int) (delta int, err error) {
 	if kind == wireGraph {
-		if graphs++; graphs > maxNesting {
-			return 0, fmt.Errorf("graphs are nested more than %d deep at byte %d", maxNesting, at)
+		if graphs++; graphs > MaxNesting {
+			return 0, fmt.Errorf("graphs are nested more than %d deep at byte %d", MaxNesting, at)
 		}
 	}
-	if w.messages++; w.messages > freeMessages && len(w.b)/minMessageSize < w.messages {
-		return 0, fmt.Errorf("more than %d messages in %d bytes: this is not a real model", freeMessages, len(w.b))
+	if w.messages++; w.messages > FreeMessages && len(w.b)/minMessageSize < w.messages {
+		return 0, fmt.Errorf("more than %d messages in %d bytes: this is not a real model", FreeMessages, len(w.b))
 	}
 	for at < end {
 		start := at
@@ -115,8 +117,8 @@ func (w *wireWalk) message(kind wireKind, at, end, graphs int) (delta int, err e
 		if n < 0 {
 			return 0, w.malformed(kind, start, protowire.ParseError(n))
 		}
-		if w.fields++; w.fields > freeMessages && len(w.b)/minFieldSize < w.fields {
-			return 0, fmt.Errorf("more than %d fields in %d bytes: this is not a real model", freeMessages, len(w.b))
+		if w.fields++; w.fields > FreeMessages && len(w.b)/minFieldSize < w.fields {
+			return 0, fmt.Errorf("more than %d fields in %d bytes: this is not a real model", FreeMessages, len(w.b))
 		}
 		child := wireOther
 		if num < wireFieldCount {
@@ -130,8 +132,8 @@ func (w *wireWalk) message(kind wireKind, at, end, graphs int) (delta int, err e
 		switch child {
 		case wireOther:
 		case wireRaw:
-			k := len(w.raws)
-			w.raws = append(w.raws, w.b[body:bodyEnd:bodyEnd])
+			k := len(w.Raws)
+			w.Raws = append(w.Raws, w.b[body:bodyEnd:bodyEnd])
 			e := wireEdit{at: at, end: bodyEnd, size: w.size(k), raw: k}
 			w.edits = append(w.edits, e)
 			delta += protowire.SizeVarint(uint64(e.size)) + e.size - (bodyEnd - at)
@@ -155,7 +157,7 @@ func (w *wireWalk) message(kind wireKind, at, end, graphs int) (delta int, err e
 	return delta, nil
 }
 
-func (w *wireWalk) malformed(kind wireKind, at int, err error) error {
+func (w *Walk) malformed(kind wireKind, at int, err error) error {
 	if kind == wireModel && errors.Is(err, io.ErrUnexpectedEOF) && at > 0 {
 		return fmt.Errorf("%w in the field at byte %d", errTruncated, at)
 	}
@@ -163,7 +165,7 @@ func (w *wireWalk) malformed(kind wireKind, at int, err error) error {
 }
 
 // short reports a field that is longer than the rest of its message.
-func (w *wireWalk) short(kind, child wireKind, num, at int, length uint64, left int) error {
+func (w *Walk) short(kind, child wireKind, num, at int, length uint64, left int) error {
 	if kind == wireModel && child != wireOther {
 		return fmt.Errorf("%w: the %s at byte %d has %d bytes, but the file holds only %d of "+
 			"them", errTruncated, wireNames[child],
@@ -174,8 +176,8 @@ func (w *wireWalk) short(kind, child wireKind, num, at int, length uint64, left 
 		at, num, wireNames[kind], length, left)
 }
 
-// writeTo writes the edited source. raw writes the contents of raw_data field k.
-func (w *wireWalk) writeTo(out io.Writer, raw func(out io.Writer, k int) error) error {
+// WriteTo writes the edited source. raw writes the contents of raw_data field k.
+func (w *Walk) WriteTo(out io.Writer, raw func(out io.Writer, k int) error) error {
 	from := 0
 	var prefix [10]byte
 	for _, e := range w.edits {
@@ -186,12 +188,12 @@ func (w *wireWalk) writeTo(out io.Writer, raw func(out io.Writer, k int) error) 
 			return err
 		}
 		if e.raw >= 0 {
-			c := &countingWriter{w: out, left: int64(e.size)}
+			c := &CountingWriter{Writer: out, Left: int64(e.size)}
 			if err := raw(c, e.raw); err != nil {
 				return err
 			}
-			if c.left != 0 {
-				return fmt.Errorf("weights are %d bytes short of the expected %d", c.left, e.size)
+			if c.Left != 0 {
+				return fmt.Errorf("weights are %d bytes short of the expected %d", c.Left, e.size)
 			}
 		}
 		from = e.end
@@ -200,10 +202,10 @@ func (w *wireWalk) writeTo(out io.Writer, raw func(out io.Writer, k int) error) 
 	return err
 }
 
-// splitRaw removes the contents of every raw_data field of an encoded ModelProto. In rest each field contains its index
+// Split removes the contents of every raw_data field of an encoded ModelProto. In rest each field contains its index
 // in raws instead (placeholder); raws point into b.
-func splitRaw(b []byte) (rest []byte, raws [][]byte, err error) {
-	w := &wireWalk{b: b, size: func(k int) int { return protowire.SizeVarint(uint64(k)) }}
+func Split(b []byte) (rest []byte, raws [][]byte, err error) {
+	w := &Walk{b: b, size: func(k int) int { return protowire.SizeVarint(uint64(k)) }}
 	n, err := w.model()
 	if err != nil {
 		return nil, nil, err
@@ -213,27 +215,45 @@ func splitRaw(b []byte) (rest []byte, raws [][]byte, err error) {
 	}
 	out := bytes.NewBuffer(make([]byte, 0, n))
 	write := func(out io.Writer, k int) error {
-		_, err := out.Write(placeholder(k))
+		_, err := out.Write(Placeholder(k))
 		return err
 	}
-	if err := w.writeTo(out, write); err != nil {
+	if err := w.WriteTo(out, write); err != nil {
 		return nil, nil, err
 	}
-	return out.Bytes(), w.raws, nil
+	return out.Bytes(), w.Raws, nil
 }
 
-// joinRaw is the inverse. It walks an encoded ModelProto whose raw_data fields contain placeholders, and returns the
+// Join is the inverse. It walks an encoded ModelProto whose raw_data fields contain placeholders, and returns the
 // walk, ready to be written, and the total length.
-func joinRaw(rest []byte, size func(index int) int) (*wireWalk, int, error) {
-	w := &wireWalk{b: rest, messages: -1 << 62, fields: -1 << 62} // our own message needs no checks
-	w.size = func(k int) int { return size(placeholderIndex(w.raws[k])) }
+func Join(rest []byte, size func(index int) int) (*Walk, int, error) {
+	w := &Walk{b: rest, messages: -1 << 62, fields: -1 << 62} // our own message needs no checks
+	w.size = func(k int) int { return size(PlaceholderIndex(w.Raws[k])) }
 	n, err := w.model()
 	return w, n, err
 }
 
-func placeholder(index int) []byte { return protowire.AppendVarint(nil, uint64(index)) }
+// Placeholder returns the contents of a raw_data field that stand for those with this index.
+func Placeholder(index int) []byte { return protowire.AppendVarint(nil, uint64(index)) }
 
-func placeholderIndex(b []byte) int {
+// PlaceholderIndex returns the index in a placeholder.
+func PlaceholderIndex(b []byte) int {
 	v, _ := protowire.ConsumeVarint(b)
 	return int(v)
+}
+
+// CountingWriter rejects more than Left bytes.
+type CountingWriter struct {
+	Writer io.Writer
+	Left   int64
+}
+
+// Write writes to Writer. It returns an error if b has more than Left bytes.
+func (c *CountingWriter) Write(b []byte) (int, error) {
+	if int64(len(b)) > c.Left {
+		return 0, fmt.Errorf("more bytes than its shape says: %d beyond its end", int64(len(b))-c.Left)
+	}
+	n, err := c.Writer.Write(b)
+	c.Left -= int64(n)
+	return n, err
 }

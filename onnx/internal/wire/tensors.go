@@ -1,12 +1,13 @@
-package onnx
+package wire
 
 import "github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 
-// tensorMessages calls f for every TensorProto of a model, in all fields that wireFields lists, in file order.
+// Tensors calls f for every TensorProto of a model, in all fields that wireFields lists, in file order.
 // initializer distinguishes initializers (of any graph) from tensors in attributes and sparse tensors.
-type tensorMessages func(p *onnxpb.TensorProto, initializer bool)
+type Tensors func(p *onnxpb.TensorProto, initializer bool)
 
-func (f tensorMessages) model(p *onnxpb.ModelProto) {
+// Model calls f for the tensors of a model.
+func (f Tensors) Model(p *onnxpb.ModelProto) {
 	f.graph(p.Graph)
 	for _, t := range p.TrainingInfo {
 		f.training(t)
@@ -17,12 +18,12 @@ func (f tensorMessages) model(p *onnxpb.ModelProto) {
 	}
 }
 
-func (f tensorMessages) training(p *onnxpb.TrainingInfoProto) {
+func (f Tensors) training(p *onnxpb.TrainingInfoProto) {
 	f.graph(p.Initialization)
 	f.graph(p.Algorithm)
 }
 
-func (f tensorMessages) graph(p *onnxpb.GraphProto) {
+func (f Tensors) graph(p *onnxpb.GraphProto) {
 	if p == nil {
 		return
 	}
@@ -31,17 +32,17 @@ func (f tensorMessages) graph(p *onnxpb.GraphProto) {
 		f(t, true)
 	}
 	for _, s := range p.SparseInitializer {
-		f.sparse(s)
+		f.Sparse(s)
 	}
 }
 
-func (f tensorMessages) nodes(ps []*onnxpb.NodeProto) {
+func (f Tensors) nodes(ps []*onnxpb.NodeProto) {
 	for _, p := range ps {
 		f.attributes(p.Attribute)
 	}
 }
 
-func (f tensorMessages) attributes(ps []*onnxpb.AttributeProto) {
+func (f Tensors) attributes(ps []*onnxpb.AttributeProto) {
 	for _, p := range ps {
 		if p.T != nil {
 			f(p.T, false)
@@ -53,14 +54,15 @@ func (f tensorMessages) attributes(ps []*onnxpb.AttributeProto) {
 		for _, g := range p.Graphs {
 			f.graph(g)
 		}
-		f.sparse(p.SparseTensor)
+		f.Sparse(p.SparseTensor)
 		for _, s := range p.SparseTensors {
-			f.sparse(s)
+			f.Sparse(s)
 		}
 	}
 }
 
-func (f tensorMessages) sparse(p *onnxpb.SparseTensorProto) {
+// Sparse calls f for both parts of a sparse tensor.
+func (f Tensors) Sparse(p *onnxpb.SparseTensorProto) {
 	if p.GetValues() != nil {
 		f(p.Values, false)
 	}

@@ -1,4 +1,5 @@
-package onnx
+// Package foreign recognizes files that are not ONNX models, for messages that say what to do.
+package foreign
 
 import (
 	"bytes"
@@ -9,8 +10,8 @@ import (
 	"strings"
 )
 
-// foreign describes the format of a file that is not an ONNX model and the remedy. It returns "" for unknown formats.
-func foreign(b []byte) string {
+// Describe describes the format of a file that is not an ONNX model and the remedy. It returns "" for unknown formats.
+func Describe(b []byte) string {
 	at := func(offset int, magic string) bool {
 		return len(b) >= offset+len(magic) && string(b[offset:offset+len(magic)]) == magic
 	}
@@ -43,8 +44,8 @@ func foreign(b []byte) string {
 	return ""
 }
 
-// modelsIn names the models in a folder, to extend the error that the path is a folder. It returns "" for other paths.
-func modelsIn(path string) string {
+// ModelsIn names the models in a folder, to extend the error that the path is a folder. It returns "" for other paths.
+func ModelsIn(path string) string {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return ""
 	}
