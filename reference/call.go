@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
 )
 
 // call is one evaluation of a standard op: the node, its inputs and its surroundings.
@@ -201,7 +202,7 @@ func (c *call) round(t onnx.DataType, v []float64) {
 	case c.perturbs(t):
 		c.roundPerturbed(t, v)
 	default:
-		roundAll(t, v)
+		elements.RoundAll(t, v)
 	}
 }
 
@@ -209,7 +210,7 @@ func (c *call) roundOne(t onnx.DataType, v float64) float64 {
 	if c.exact() {
 		return v
 	}
-	return roundTo(t, v)
+	return elements.Round(t, v)
 }
 
 // newFloats makes a float tensor of zeros if the shape is within bounds.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
 )
 
 var castOps = map[string]opDef{
@@ -51,7 +52,7 @@ func cast(x *Tensor, to onnx.DataType, saturate bool, mode string, exact bool) *
 	if from == to {
 		return x
 	}
-	if x.lazy != nil && (!isFloat(to) || mode != "up" || miniFormat(to) != nil) {
+	if x.lazy != nil && (!isFloat(to) || mode != "up" || elements.FormatOf(to) != nil) {
 		x = try(x.Dense())
 	}
 	r := &Tensor{DataType: to, Shape: x.Shape}
@@ -75,7 +76,7 @@ func cast(x *Tensor, to onnx.DataType, saturate bool, mode string, exact bool) *
 	case isInt(from) && to == onnx.Bool:
 		r.I = mapSlice(x.I, func(v int64) int64 { return boolInt(v != 0) })
 	case isInt(from) && isInt(to):
-		r.I = mapSlice(x.I, func(v int64) int64 { return wrapInt(v, to) })
+		r.I = mapSlice(x.I, func(v int64) int64 { return elements.Wrap(v, to) })
 	case to == onnx.String:
 		r.S = formatStrings(x)
 	default:
@@ -90,17 +91,17 @@ func widens(from, to onnx.DataType) bool {
 }
 
 func roundedCopy(v []float64, to onnx.DataType, saturate bool, mode string) []float64 {
-	f := miniFormat(to)
+	f := elements.FormatOf(to)
 	if f == nil {
 		r := slices.Clone(v)
-		roundAll(to, r)
+		elements.RoundAll(to, r)
 		return r
 	}
 	return mapSlice(v, func(x float64) float64 {
-		if f.unsigned {
-			return f.roundE8M0(x, mode, saturate)
+		if f.Unsigned {
+			return f.RoundE8M0(x, mode, saturate)
 		}
-		return f.round(x, saturate)
+		return f.Round(x, saturate)
 	})
 }
 
@@ -113,7 +114,7 @@ func floatToInt(x float64, to onnx.DataType) int64 {
 		}
 		return int64(uint64(x))
 	}
-	return wrapInt(truncate(x), to)
+	return elements.Wrap(truncate(x), to)
 }
 
 // truncate converts to an integer as C does for values in range; others saturate, and NaN returns the smallest.
@@ -143,7 +144,7 @@ func parseStrings(x *Tensor, to onnx.DataType) *Tensor {
 		ints[i] = truncate(v[i])
 	}
 	if isFloat(to) {
-		roundAll(to, v)
+		elements.RoundAll(to, v)
 		return NewFloats(to, x.Shape, v)
 	}
 	if !isInt(to) {
@@ -153,7 +154,7 @@ func parseStrings(x *Tensor, to onnx.DataType) *Tensor {
 		if to == onnx.Bool {
 			ints[i] = boolInt(ints[i] != 0)
 		}
-		ints[i] = wrapInt(ints[i], to)
+		ints[i] = elements.Wrap(ints[i], to)
 	}
 	return NewInts(to, x.Shape, ints)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
 )
 
 // ErrUnsupported is wrapped by errors about ops that the evaluator lacks.
@@ -101,7 +102,7 @@ func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (
 		case t.F != nil:
 			c.round(t.DataType, t.F)
 		case t.I != nil:
-			wrapAll(t.DataType, t.I)
+			elements.WrapAll(t.DataType, t.I)
 		}
 	}
 	return out, nil

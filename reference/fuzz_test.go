@@ -11,6 +11,7 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/internal/cputime"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
 )
 
 // The limits for one fuzzed graph, with those that FuzzEvaluate sets.
@@ -238,11 +239,11 @@ func (r *source) tensor() *Tensor {
 			case math.MaxInt64:
 				x = math.NaN()
 			}
-			t.F = append(t.F, roundTo(t.DataType, x))
+			t.F = append(t.F, elements.Round(t.DataType, x))
 		case t.DataType == onnx.Bool:
 			t.I = append(t.I, v&1)
 		default:
-			t.I = append(t.I, wrapInt(v, t.DataType))
+			t.I = append(t.I, elements.Wrap(v, t.DataType))
 		}
 	}
 	return t

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
 )
 
 // reader returns elements of a floating-point tensor that is not in memory.
@@ -277,7 +278,7 @@ func (s *encoded) read(dst []float64, offset, stride int) error {
 		if err := s.tensor.ReadElements(*buffer, int64(offset)); err != nil {
 			return err
 		}
-		decodeFloats(dst, *buffer, typ)
+		elements.DecodeFloats(dst, *buffer, typ)
 		return nil
 	}
 	if s.bytes == nil {
@@ -290,11 +291,11 @@ func (s *encoded) read(dst []float64, offset, stride int) error {
 		return fmt.Errorf("elements %d to %d are outside a tensor of %d bytes", offset, last, len(s.bytes))
 	}
 	if stride == 1 {
-		decodeFloats(dst, s.bytes[offset*w:], typ)
+		elements.DecodeFloats(dst, s.bytes[offset*w:], typ)
 		return nil
 	}
 	for i := range dst {
-		decodeFloats(dst[i:i+1], s.bytes[(offset+i*stride)*w:], typ)
+		elements.DecodeFloats(dst[i:i+1], s.bytes[(offset+i*stride)*w:], typ)
 	}
 	return nil
 }
@@ -335,6 +336,6 @@ func (s *rounded) read(dst []float64, offset, stride int) error {
 	if err := s.src.read(dst, offset, stride); err != nil {
 		return err
 	}
-	roundAll(s.to, dst)
+	elements.RoundAll(s.to, dst)
 	return nil
 }

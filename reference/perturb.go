@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
 )
 
 // perturbs reports whether a result of type t is computed with different roundings.
@@ -98,7 +99,7 @@ func (c *call) roundPerturbed(t onnx.DataType, v []float64) {
 	place, seed := lastPlace(t), scramble(c.e.options.Perturb+uint64(c.frame.meter.steps)<<32)
 	alike := roundedAlike[c.n.OpType]
 	for i, exact := range v {
-		roundAll(t, v[i:i+1])
+		elements.RoundAll(t, v[i:i+1])
 		x := v[i]
 		if x == exact && alike || x == 0 || math.IsInf(x, 0) || math.IsNaN(x) {
 			continue
@@ -108,7 +109,7 @@ func (c *call) roundPerturbed(t onnx.DataType, v []float64) {
 		} else {
 			v[i] = x - place(x)
 		}
-		roundAll(t, v[i:i+1]) // at a power of two the unit below is half of the one above
+		elements.RoundAll(t, v[i:i+1]) // at a power of two the unit below is half of the one above
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
 )
 
 var quantOps = map[string]opDef{
@@ -76,14 +77,14 @@ func opQuantize(c *call) []*Tensor {
 		}
 	}
 	r := &Tensor{DataType: to, Shape: x.Shape}
-	if f := miniFormat(to); f != nil {
-		r.F = mapSlice(q, func(v float64) float64 { return f.round(v, saturate) })
+	if f := elements.FormatOf(to); f != nil {
+		r.F = mapSlice(q, func(v float64) float64 { return f.Round(v, saturate) })
 		return one(r)
 	}
 	if !isInt(to) {
 		fail("cannot quantize to %s", to)
 	}
-	lo, hi := intRange(to)
+	lo, hi := elements.Range(to)
 	r.I = make([]int64, len(q))
 	for i, v := range q {
 		z := int64(0)
@@ -172,7 +173,7 @@ func opQLinearMatMul(c *call) []*Tensor {
 	zero := c.integer(7, 0)
 	p := matmul(a, b)
 	to := c.in[7].DataType
-	lo, hi := intRange(to)
+	lo, hi := elements.Range(to)
 	return one(NewInts(to, p.Shape,
 		mapSlice(p.I, func(v int64) int64 { return clampRound(float64(v)*as*bs/ys, zero, lo, hi) })))
 }

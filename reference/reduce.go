@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
 )
 
 var reduceOps = map[string]opDef{
@@ -74,7 +75,7 @@ func reduction(start float64, floats func(acc, x float64) float64, ints func(acc
 		x := c.in[0]
 		st, shape := c.reduced(x)
 		if isInt(x.DataType) && ints != nil {
-			lo, hi := intRange(x.DataType)
+			lo, hi := elements.Range(x.DataType)
 			return one(NewInts(x.DataType, shape,
 				fold(x.I, x.Shape, st, size(shape), min(max(truncate(start), lo), hi), ints)))
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
 )
 
 // someTensor makes a small tensor of a random type and shape, with zeros, ones and unusual numbers.
@@ -32,7 +33,7 @@ func someTensor(r *rand.Rand) *Tensor {
 		case t.DataType == onnx.Bool:
 			t.I = append(t.I, int64(v&1))
 		default:
-			t.I = append(t.I, wrapInt(int64(v), t.DataType))
+			t.I = append(t.I, elements.Wrap(int64(v), t.DataType))
 		}
 	}
 	if r.IntN(20) == 0 && t.DataType == onnx.Int64 {

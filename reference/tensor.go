@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
 )
 
 // Tensor is a dense tensor in row-major order. Tensors are immutable once made: ops share their slices.
@@ -26,7 +27,7 @@ func isFloat(t onnx.DataType) bool {
 	case onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16:
 		return true
 	}
-	return miniFormat(t) != nil
+	return elements.FormatOf(t) != nil
 }
 
 // isInt reports whether elements of the type are in Tensor.I.
@@ -169,10 +170,10 @@ func FromONNX(t *onnx.Tensor) (*Tensor, error) {
 	switch {
 	case isFloat(t.DataType):
 		r.F = make([]float64, size(shape))
-		decodeFloats(r.F, b, t.DataType)
+		elements.DecodeFloats(r.F, b, t.DataType)
 	case isInt(t.DataType):
 		r.I = make([]int64, size(shape))
-		decodeInts(r.I, b, t.DataType)
+		elements.DecodeInts(r.I, b, t.DataType)
 	default:
 		return nil, fmt.Errorf("tensor %q: the built-in evaluator has no %s", t.Name, t.DataType)
 	}
@@ -199,12 +200,12 @@ func (t *Tensor) ToONNX(name string) (*onnx.Tensor, error) {
 		if len(t.F) != size(t.Shape) {
 			return nil, fmt.Errorf("value %q: shape %v, but %d elements", name, t.Shape, len(t.F))
 		}
-		return onnx.NewTensor(name, t.DataType, dims, encodeFloats(t.F, t.DataType))
+		return onnx.NewTensor(name, t.DataType, dims, elements.EncodeFloats(t.F, t.DataType))
 	case isInt(t.DataType):
 		if len(t.I) != size(t.Shape) {
 			return nil, fmt.Errorf("value %q: shape %v, but %d elements", name, t.Shape, len(t.I))
 		}
-		return onnx.NewTensor(name, t.DataType, dims, encodeInts(t.I, t.DataType))
+		return onnx.NewTensor(name, t.DataType, dims, elements.EncodeInts(t.I, t.DataType))
 	}
 	return nil, fmt.Errorf("value %q: the built-in evaluator has no %s", name, t.DataType)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
 )
 
 var unaryOps = map[string]opDef{
@@ -125,7 +126,7 @@ func opClip(c *call) []*Tensor {
 		lo, hi := uint64(c.integer(1, 0)), uint64(c.integer(2, -1))
 		r.I = mapSlice(x.I, func(v int64) int64 { return int64(min(max(uint64(v), lo), hi)) })
 	default:
-		lo, hi := intRange(x.DataType)
+		lo, hi := elements.Range(x.DataType)
 		lo, hi = c.integer(1, lo), c.integer(2, hi)
 		r.I = mapSlice(x.I, func(v int64) int64 { return min(max(v, lo), hi) })
 	}

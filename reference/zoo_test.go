@@ -3,6 +3,7 @@ package reference
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -130,7 +131,7 @@ func parseNPY(b []byte) (*Tensor, error) {
 	if !bytes.HasPrefix(b, []byte("\x93NUMPY\x01\x00")) || len(b) < 10 {
 		return nil, fmt.Errorf("no .npy of version 1")
 	}
-	end := 10 + int(le.Uint16(b[8:]))
+	end := 10 + int(binary.LittleEndian.Uint16(b[8:]))
 	h := npyHeader.FindSubmatch(b[10:end])
 	if h == nil {
 		return nil, fmt.Errorf("unknown header %q", b[10:end])

@@ -1,4 +1,4 @@
-package reference
+package elements
 
 import (
 	"math"
@@ -12,7 +12,7 @@ import (
 // decoded returns the only element in the bytes.
 func decoded(t onnx.DataType, b ...byte) float64 {
 	v := []float64{0}
-	decodeFloats(v, b, t)
+	DecodeFloats(v, b, t)
 	return v[0]
 }
 
@@ -69,49 +69,22 @@ func TestNarrowFloats(t *testing.T) {
 			if got := f.encode(v); got != byte(code) {
 				t.Errorf("%s: code %#x is %v, which encodes to %#x", typ, code, v, got)
 			}
-			if got := f.round(v, true); got != v && !math.IsInf(v, 0) {
+			if got := f.Round(v, true); got != v && !math.IsInf(v, 0) {
 				t.Errorf("%s: %v rounds to %v", typ, v, got)
 			}
 			next := decoded(typ, byte(code+1))
-			if code+1 < codes && next > v && v >= 0 && !math.IsInf(next, 0) && !f.unsigned {
+			if code+1 < codes && next > v && v >= 0 && !math.IsInf(next, 0) && !f.Unsigned {
 				want := v
 				if code%2 == 1 {
 					want = next
 				}
-				if got := f.round((v+next)/2, true); got != want {
+				if got := f.Round((v+next)/2, true); got != want {
 					t.Errorf("%s: the middle of %v and %v rounds to %v", typ, v, next, got)
 				}
 			}
 		}
-		if got := f.round(1e30, true); got != f.max && typ != onnx.Float8E8M0 {
+		if got := f.Round(1e30, true); got != f.max && typ != onnx.Float8E8M0 {
 			t.Errorf("%s: 1e30 saturates to %v", typ, got)
 		}
-	}
-}
-
-func TestPackedRoundTrip(t *testing.T) {
-	for _, typ := range []onnx.DataType{onnx.Int4, onnx.Uint4, onnx.Int2, onnx.Uint2, onnx.Int8, onnx.Uint16,
-		onnx.Int32, onnx.Uint64, onnx.Bool} {
-		lo, hi := intRange(typ)
-		x := NewInts(typ, []int{3}, []int64{lo, hi, lo})
-		p, err := x.ToONNX("x")
-		if err != nil {
-			t.Fatal(err)
-		}
-		back, err := FromONNX(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := closeTo(back, x, 0, 0); err != nil {
-			t.Errorf("%s: %v", typ, err)
-		}
-	}
-	s := &Tensor{DataType: onnx.String, Shape: []int{2}, S: []string{"", "é"}}
-	p, err := s.ToONNX("s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if back, err := FromONNX(p); err != nil || closeTo(back, s, 0, 0) != nil {
-		t.Errorf("strings come back as %v, %v", back, err)
 	}
 }

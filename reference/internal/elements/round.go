@@ -1,4 +1,5 @@
-package reference
+// Package elements rounds and wraps numbers to the types of tensors' elements, and reads and writes their bytes.
+package elements
 
 import (
 	"math"
@@ -43,8 +44,8 @@ func dropBits(x float64, n uint) float64 {
 	return math.Float64frombits(u &^ (1<<n - 1))
 }
 
-// roundTo rounds one value to a floating-point type.
-func roundTo(t onnx.DataType, x float64) float64 {
+// Round rounds one value to a floating-point type.
+func Round(t onnx.DataType, x float64) float64 {
 	switch t {
 	case onnx.Float:
 		return float64(float32(x))
@@ -55,14 +56,14 @@ func roundTo(t onnx.DataType, x float64) float64 {
 	case onnx.Double:
 		return x
 	}
-	if f := miniFormat(t); f != nil {
-		return f.round(x, true)
+	if f := FormatOf(t); f != nil {
+		return f.Round(x, true)
 	}
 	return x
 }
 
-// roundAll rounds in place.
-func roundAll(t onnx.DataType, v []float64) {
+// RoundAll rounds in place.
+func RoundAll(t onnx.DataType, v []float64) {
 	switch t {
 	case onnx.Double:
 	case onnx.Float:
@@ -79,13 +80,13 @@ func roundAll(t onnx.DataType, v []float64) {
 		}
 	default:
 		for i, x := range v {
-			v[i] = roundTo(t, x)
+			v[i] = Round(t, x)
 		}
 	}
 }
 
-// wrapInt reduces x modulo the width of an integer type.
-func wrapInt(x int64, t onnx.DataType) int64 {
+// Wrap reduces x modulo the width of an integer type.
+func Wrap(x int64, t onnx.DataType) int64 {
 	shift := 64 - t.Bits()
 	switch {
 	case t == onnx.Bool:
@@ -96,12 +97,13 @@ func wrapInt(x int64, t onnx.DataType) int64 {
 	return x << shift >> shift
 }
 
-func wrapAll(t onnx.DataType, v []int64) {
+// WrapAll wraps in place.
+func WrapAll(t onnx.DataType, v []int64) {
 	if t.Bits() == 64 || t == onnx.Bool {
 		return
 	}
 	for i, x := range v {
-		v[i] = wrapInt(x, t)
+		v[i] = Wrap(x, t)
 	}
 }
 
@@ -114,8 +116,8 @@ func unsigned(t onnx.DataType) bool {
 	return false
 }
 
-// intRange returns the smallest and greatest value of an integer type; uint64 is limited to the positive int64.
-func intRange(t onnx.DataType) (lo, hi int64) {
+// Range returns the smallest and greatest value of an integer type; uint64 is limited to the positive int64.
+func Range(t onnx.DataType) (lo, hi int64) {
 	switch bits := t.Bits(); {
 	case t == onnx.Bool:
 		return 0, 1

@@ -1,4 +1,4 @@
-package reference
+package elements
 
 import (
 	"encoding/binary"
@@ -10,7 +10,8 @@ import (
 
 var le = binary.LittleEndian
 
-func decodeFloats(dst []float64, b []byte, t onnx.DataType) {
+// DecodeFloats decodes floats of a type from their bytes.
+func DecodeFloats(dst []float64, b []byte, t onnx.DataType) {
 	switch t {
 	case onnx.Float:
 		for i := range dst {
@@ -36,7 +37,8 @@ func decodeFloats(dst []float64, b []byte, t onnx.DataType) {
 	}
 }
 
-func encodeFloats(v []float64, t onnx.DataType) []byte {
+// EncodeFloats rounds floats to a type and returns their bytes.
+func EncodeFloats(v []float64, t onnx.DataType) []byte {
 	b := make([]byte, (len(v)*t.Bits()+7)/8)
 	switch t {
 	case onnx.Float:
@@ -56,10 +58,10 @@ func encodeFloats(v []float64, t onnx.DataType) []byte {
 			le.PutUint16(b[2*i:], uint16(math.Float32bits(float32(roundBFloat16(x)))>>16))
 		}
 	default:
-		f := miniFormat(t)
+		f := FormatOf(t)
 		bits := t.Bits()
 		for i, x := range v {
-			putPacked(b, i, bits, f.encode(f.round(x, true)))
+			putPacked(b, i, bits, f.encode(f.Round(x, true)))
 		}
 	}
 	return b
@@ -76,18 +78,19 @@ func putPacked(b []byte, i, bits int, v byte) {
 	b[i/per] |= v & byte(1<<bits-1) << (i % per * bits)
 }
 
-func decodeInts(dst []int64, b []byte, t onnx.DataType) {
+// DecodeInts decodes integers of a type from their bytes.
+func DecodeInts(dst []int64, b []byte, t onnx.DataType) {
 	bits := t.Bits()
 	for i := range dst {
 		switch bits {
 		case 64:
 			dst[i] = int64(le.Uint64(b[8*i:]))
 		case 32:
-			dst[i] = wrapInt(int64(le.Uint32(b[4*i:])), t)
+			dst[i] = Wrap(int64(le.Uint32(b[4*i:])), t)
 		case 16:
-			dst[i] = wrapInt(int64(le.Uint16(b[2*i:])), t)
+			dst[i] = Wrap(int64(le.Uint16(b[2*i:])), t)
 		default:
-			dst[i] = wrapInt(int64(packedAt(b, i, bits)), t)
+			dst[i] = Wrap(int64(packedAt(b, i, bits)), t)
 		}
 		if t == onnx.Bool {
 			dst[i] = min(dst[i], 1)
@@ -95,7 +98,8 @@ func decodeInts(dst []int64, b []byte, t onnx.DataType) {
 	}
 }
 
-func encodeInts(v []int64, t onnx.DataType) []byte {
+// EncodeInts returns the bytes of integers of a type.
+func EncodeInts(v []int64, t onnx.DataType) []byte {
 	b := make([]byte, (len(v)*t.Bits()+7)/8)
 	for i, x := range v {
 		switch t.Bits() {

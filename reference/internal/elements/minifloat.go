@@ -1,4 +1,4 @@
-package reference
+package elements
 
 import (
 	"math"
@@ -6,45 +6,46 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
 
-// minifloat describes a float of at most 8 bits, by the tables of the standard
+// Minifloat describes a float of at most 8 bits, by the tables of the standard
 // (docs/docsgen/source/technical/float8.md).
-type minifloat struct {
+type Minifloat struct {
 	exp, man int // bits
 	bias     int
 	max      float64
 	inf      bool // E5M2: has infinities
 	uz       bool // FNUZ: the code of -0 is the only NaN
 	nan      bool
-	unsigned bool // E8M0
+	Unsigned bool // E8M0
 }
 
-var miniFormats = map[onnx.DataType]*minifloat{
+var miniFormats = map[onnx.DataType]*Minifloat{
 	onnx.Float8E4M3FN:   {exp: 4, man: 3, bias: 7, max: 448, nan: true},
 	onnx.Float8E4M3FNUZ: {exp: 4, man: 3, bias: 8, max: 240, nan: true, uz: true},
 	onnx.Float8E5M2:     {exp: 5, man: 2, bias: 15, max: 57344, nan: true, inf: true},
 	onnx.Float8E5M2FNUZ: {exp: 5, man: 2, bias: 16, max: 57344, nan: true, uz: true},
 	onnx.Float4E2M1:     {exp: 2, man: 1, bias: 1, max: 6},
-	onnx.Float8E8M0:     {exp: 8, man: 0, bias: 127, max: 0x1p127, nan: true, unsigned: true},
+	onnx.Float8E8M0:     {exp: 8, man: 0, bias: 127, max: 0x1p127, nan: true, Unsigned: true},
 }
 
-func miniFormat(t onnx.DataType) *minifloat {
+// FormatOf returns the format of a type of floats of at most 8 bits, nil for other types.
+func FormatOf(t onnx.DataType) *Minifloat {
 	if t < onnx.Float8E4M3FN {
 		return nil
 	}
 	return miniFormats[t]
 }
 
-// round returns the nearest value of the format, ties to even. A value that is too large becomes the greatest value if
+// Round returns the nearest value of the format, ties to even. A value that is too large becomes the greatest value if
 // saturating, else an infinity or NaN.
-func (f *minifloat) round(x float64, saturate bool) float64 {
+func (f *Minifloat) Round(x float64, saturate bool) float64 {
 	if x != x {
 		if !f.nan { // E2M1 has no NaN; the standard's cast returns -0
 			return math.Copysign(0, -1)
 		}
 		return x
 	}
-	if f.unsigned {
-		return f.roundE8M0(x, "nearest", saturate)
+	if f.Unsigned {
+		return f.RoundE8M0(x, "nearest", saturate)
 	}
 	if !math.IsInf(x, 0) {
 		_, e := math.Frexp(x) // |x| in [2^(e-1), 2^e)
@@ -66,8 +67,8 @@ func (f *minifloat) round(x float64, saturate bool) float64 {
 	return math.NaN()
 }
 
-// roundE8M0 rounds to a power of two, "up", "down" or to the "nearest" one (ties up).
-func (f *minifloat) roundE8M0(x float64, mode string, saturate bool) float64 {
+// RoundE8M0 rounds to a power of two, "up", "down" or to the "nearest" one (ties up).
+func (f *Minifloat) RoundE8M0(x float64, mode string, saturate bool) float64 {
 	x = math.Abs(x)
 	switch {
 	case x != x:
@@ -99,8 +100,8 @@ func (f *minifloat) roundE8M0(x float64, mode string, saturate bool) float64 {
 }
 
 // encode encodes a value that the format can hold; see round.
-func (f *minifloat) encode(x float64) byte {
-	if f.unsigned {
+func (f *Minifloat) encode(x float64) byte {
+	if f.Unsigned {
 		if x != x {
 			return 0xff
 		}
