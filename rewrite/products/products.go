@@ -23,6 +23,9 @@ type MergeReport struct {
 
 // Text returns the report in one line.
 func (r *MergeReport) Text() string {
+	if r.Merged == 0 {
+		return "none: no value has several products whose stored weights nothing else reads"
+	}
 	return fmt.Sprintf("%d products of one value each, instead of %d", r.Merged, r.Products)
 }
 

@@ -2,6 +2,7 @@ package products_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -55,8 +56,12 @@ func TestProductsThatStay(t *testing.T) {
 	product(x, shared)
 	product(product(x, weight("alone", 2, 2)), shared)
 	product(x, weight("stacked", 5, 2, 4))
-	if _, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, Merge: rewrite.MergeAll}); err != nil {
+	r, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, Merge: rewrite.MergeAll})
+	if err != nil {
 		t.Fatal(err)
+	}
+	if text := r.Merged.Text(); !strings.HasPrefix(text, "none: ") {
+		t.Errorf("reported %q", text)
 	}
 	if n := count(m, "MatMul"); n != 4 {
 		t.Errorf("%d products, want 4", n)
