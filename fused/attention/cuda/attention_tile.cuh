@@ -33,6 +33,16 @@ struct Work {
   float factor;  // of the scores, for PowerOfTwo
   float bend;    // softcap: of the scores, for their tanh; else 0
   float* means;  // [pairs, value_width], for rows that see no key; null: zeros
+
+  // Divide sets what the heads and the scores decide: group heads share the keys of each pair.
+  void Divide(size_t group, size_t pairs, float scale, float softcap) {
+    members = group <= 16 ? static_cast<int>(group) : 1;
+    queries = kRows / members;
+    parts = static_cast<int>(group) / members;
+    columns = static_cast<int>(pairs) * parts;
+    factor = (softcap > 0 ? softcap : scale) * kLog2E;
+    bend = softcap > 0 ? scale / softcap : 0;
+  }
 };
 
 // Form is the layout of a block for heads of kWidth numbers.
@@ -49,6 +59,16 @@ struct Form {
                        kValuesFree = kValuesFull + kStages * 8, kBytes = kValuesFree + kStages * 8;
   static_assert(kKeys % 16 == 0 && kWords <= 4 && kBytes <= 227 * 1024, "a multiplication's depth; shared memory");
 };
+typedef Form<64, 64, 128, 4, 2> Form64;
+typedef Form<128, 128, 128, 2, 2> Form128;
+typedef Form<192, 128, 128, 2, 1> Form192;
+typedef Form<256, 256, 80, 2, 1> Form256;
+
+// HasForm reports whether there is a form for keys and values of these widths.
+inline bool HasForm(size_t width, size_t value_width) {
+  return (width == value_width && (width == 64 || width == 128 || width == 256)) ||
+         (width == 192 && value_width == 128);
+}
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -60,35 +80,64 @@ struct Ring {
   static __device__ __forceinline__ uint32_t Parity(int n) { return n / kStages % 2; }
 };
 
-// Tile is the rows of a block. Row r is the tile's query r / members, of head r % members.
-struct Tile {
-  Pair pair;
-  int member;  // the first of the pair's heads
-  int query;   // the first one
-
-  __device__ __forceinline__ Tile(const MojoAttentionArgs& a, const Work& work, int index)
-      : Tile(a, work, index, index / work.columns) {}
-  // Tiles are the key tiles that the rows see.
-  template <class F>
-  __device__ __forceinline__ Span Tiles(const MojoAttentionArgs& a, const Work& work) const {
-    const int last = min(query + work.queries, static_cast<int>(a.queries)) - 1;
-    const int begin = Seen(a, pair, query).begin / F::kKeys;
-    return {begin, max((Seen(a, pair, last).end + F::kKeys - 1) / F::kKeys, begin)};
-  }
-
- private:
-  __device__ __forceinline__ Tile(const MojoAttentionArgs& a, const Work& work, int index, int line)
-      : Tile(a, work, line, index - line * work.columns, work.columns / work.parts) {}
-  __device__ __forceinline__ Tile(const MojoAttentionArgs& a, const Work& work, int line, int column, int pairs)
-      : pair(a, work.parts > 1 ? column % pairs : column), member(work.parts > 1 ? column / pairs : 0) {
-    query = (a.causal ? work.lines - 1 - line : line) * work.queries;
-  }
-};
-
 // TileOf is a block's tile of a round. Every other round goes backward, so that no block has the longest of all.
 __device__ __forceinline__ int TileOf(int round) {
   return static_cast<int>(round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x));
 }
+
+// Tile is the rows of a block. Row r is the tile's query r / members, of head r % members.
+template <class F>
+struct Tile {
+  typedef MojoAttentionArgs Args;
+  static constexpr int kLoaders = 1, kFillers = 1;
+  Pair pair;
+  int member;  // the first of the pair's heads
+  int query;   // the first one
+
+  // Has reports whether the block has a tile in a round, and in each round before.
+  static __device__ __forceinline__ bool Has(const Work& work, const char*, int round) {
+    return TileOf(round) < work.all;
+  }
+  __device__ __forceinline__ Tile(const Args& a, const Work& work, const char*, int round)
+      : Tile(a, work, TileOf(round)) {}
+
+  // See are the keys that a query sees. Tiles are the key tiles that the rows see.
+  __device__ __forceinline__ Span See(const Args& a, int i) const { return Seen(a, pair, i); }
+  __device__ __forceinline__ Span Tiles(const Args& a, const Work& work) const {
+    const int last = min(query + work.queries, static_cast<int>(a.queries)) - 1;
+    const int begin = Seen(a, pair, query).begin / F::kKeys;
+    return {begin, max((Seen(a, pair, last).end + F::kKeys - 1) / F::kKeys, begin)};
+  }
+  // MayHoldJunk reports whether rows of key tiles outside of Filled may hold anything.
+  __device__ __forceinline__ bool MayHoldJunk(const Args& a) const { return a.past_lengths != nullptr; }
+  __device__ __forceinline__ Span Filled() const { return {0, pair.length}; }
+  // IsMasked reports whether bits say which keys are seen.
+  __device__ __forceinline__ bool IsMasked(const Args& a) const { return a.key_valid != nullptr; }
+
+  __device__ __forceinline__ int Queries(const Args& a) const { return static_cast<int>(a.queries); }
+  __device__ __forceinline__ int Head(const Args& a, int of_tile) const {
+    return pair.HeadOfMember(a, member + of_tile);
+  }
+  // Result is the row of y of a head's query.
+  template <class T>
+  __device__ __forceinline__ T* Result(const Args& a, int head, int i) const {
+    return static_cast<T*>(a.y) + pair.batch * a.y_steps.batch + head * a.y_steps.head + i * a.y_steps.row;
+  }
+  // Mean is the row for queries that see no key, or null for zeros.
+  __device__ __forceinline__ const float* Mean(const Work& work) const {
+    return work.means == nullptr ? nullptr : work.means + pair.number * F::kOut;
+  }
+
+ private:
+  __device__ __forceinline__ Tile(const Args& a, const Work& work, int index)
+      : Tile(a, work, index, index / work.columns) {}
+  __device__ __forceinline__ Tile(const Args& a, const Work& work, int index, int line)
+      : Tile(a, work, line, index - line * work.columns, work.columns / work.parts) {}
+  __device__ __forceinline__ Tile(const Args& a, const Work& work, int line, int column, int pairs)
+      : pair(a, work.parts > 1 ? column % pairs : column), member(work.parts > 1 ? column / pairs : 0) {
+    query = (a.causal ? work.lines - 1 - line : line) * work.queries;
+  }
+};
 
 // Load is the warp that copies all data of the block.
 template <class F>
@@ -98,11 +147,9 @@ __device__ __forceinline__ void Load(const MojoAttentionArgs& a, const Work& wor
   const uint32_t shared = SharedAddress(memory);
   const int lane = threadIdx.x % 32;
   int at = 0;  // tiles of keys before
-  for (int round = 0; round * static_cast<int>(gridDim.x) < work.all; ++round) {
-    const int index = TileOf(round);
-    if (index >= work.all) continue;
-    const Tile tile(a, work, index);
-    const Span seen = tile.Tiles<F>(a, work);
+  for (int round = 0; Tile<F>::Has(work, memory, round); ++round) {
+    const Tile<F> tile(a, work, memory, round);
+    const Span seen = tile.Tiles(a, work);
     const auto load_keys = [&](int n, int at) {
       const int stage = Keys::Stage(at);
       uint32_t bits[F::kWords];

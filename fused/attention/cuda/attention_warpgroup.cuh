@@ -116,9 +116,9 @@ __device__ __forceinline__ void StoreRow(const float (&o)[kColumns][4], int r, f
   }
 }
 
-// Attend is one warpgroup, with its 64 rows of each of the block's tiles.
-template <class T, class F>
-__device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& work, char* memory) {
+// Attend is one warpgroup, with its 64 rows of each of the block's tiles, which are a Tile or like it.
+template <class T, class F, class OneTile>
+__device__ __forceinline__ void Attend(const typename OneTile::Args& a, const Work& work, char* memory) {
   constexpr int kColumns = F::kKeys / 8;
   typedef Ring<F::kStages> Keys;
   typedef Ring<F::kRowStages> Rows;
@@ -148,11 +148,9 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
   };
   // The first one's turn.
   if (group == kGroups - 1) EnterGroup<2 * kGroup>(2);
-  for (int round = 0; round * static_cast<int>(gridDim.x) < work.all; ++round) {
-    if (TileOf(round) >= work.all) continue;
-    Tile tile(a, work, TileOf(round));
-    const Span by_all{Seen(a, tile.pair, tile.query + last_query).begin,
-                      Seen(a, tile.pair, tile.query + first_query).end};
+  for (int round = 0; OneTile::Has(work, memory, round); ++round) {
+    OneTile tile(a, work, memory, round);
+    const Span by_all{tile.See(a, tile.query + last_query).begin, tile.See(a, tile.query + first_query).end};
     const auto begin_scores = [&](int at) {
       const uint64_t rows = Descriptor(shared + Rows::Stage(round) * F::kRowBytes + group * kGroupRows * 128);
       const uint64_t keys = Descriptor(shared + F::kKeysAt + Keys::Stage(at) * F::kKeyBytes);
@@ -167,13 +165,15 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
     const auto begin_values = [&](int n, int at, bool add) {
       wait_for_values(at);
       const uint32_t from = F::kValuesAt + Keys::Stage(at) * F::kValueBytes;
-      // Unfilled rows of a buffer may hold anything, and 0 times that may be NaN.
-      if (a.past_lengths != nullptr && (n + 1) * F::kKeys > tile.pair.length) {
-        const int first = tile.pair.length - n * F::kKeys, pieces = (F::kKeys - first) * 8;
+      // 0 times junk may be NaN.
+      const Span filled{tile.Filled().begin - n * F::kKeys, tile.Filled().end - n * F::kKeys};
+      if (tile.MayHoldJunk(a) && (filled.begin > 0 || filled.end < F::kKeys)) {
+        const int before = max(filled.begin, 0), kept = min(filled.end, F::kKeys) - before;
+        const int pieces = (F::kKeys - kept) * 8;
 #pragma unroll 1
         for (int i = threadIdx.x % kGroup; i < pieces * (F::kOut / 64); i += kGroup) {
-          const int line = i / pieces * F::kKeys + first;
-          *reinterpret_cast<uint4*>(memory + from + line * 128 + i % pieces * 16) = make_uint4(0, 0, 0, 0);
+          const int piece = i % pieces, to = piece < before * 8 ? piece : piece + kept * 8;
+          *reinterpret_cast<uint4*>(memory + from + i / pieces * F::kKeys * 128 + to * 16) = make_uint4(0, 0, 0, 0);
         }
         SeeCopies();
         WaitForGroup<kGroup>(2 + kGroups + group);
@@ -189,7 +189,7 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
     // Finishes scores once they are computed; their keys are free then.
     const auto end_scores = [&](int n, int at) {
       Arrived(s);
-      if (a.key_valid == nullptr) free_keys(at);
+      if (!tile.IsMasked(a)) free_keys(at);
       if (work.bend != 0) {
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) {
@@ -201,11 +201,11 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
       }
       const int first = n * F::kKeys;
       if (first < by_all.begin || first + F::kKeys > by_all.end) {
-        const Span one = Seen(a, tile.pair, tile.query + query[0]), two = Seen(a, tile.pair, tile.query + query[1]);
+        const Span one = tile.See(a, tile.query + query[0]), two = tile.See(a, tile.query + query[1]);
         const int from = first + lane % 4 * 2;
         Hide({{one.begin - from, one.end - from}, {two.begin - from, two.end - from}}, s);
       }
-      if (a.key_valid != nullptr) {
+      if (tile.IsMasked(a)) {
         HideInvalid<F::kWords>(reinterpret_cast<const uint32_t*>(memory + F::kValidAt + Keys::Stage(at) * 16), s);
         free_keys(at);
       }
@@ -222,7 +222,7 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
 
 #pragma unroll
     for (int r = 0; r < 2; ++r) most[r] = -INFINITY, sum[r] = 0;
-    const Span seen = tile.Tiles<F>(a, work);
+    const Span seen = tile.Tiles(a, work);
     WaitForPhase(shared + F::kRowsFull + Rows::Stage(round) * 8, Rows::Parity(round));
     if (seen.begin < seen.end) {
       wait_for_keys(at);
@@ -259,32 +259,67 @@ __device__ __forceinline__ void Attend(const MojoAttentionArgs& a, const Work& w
     if constexpr (F::kOut == 256) {
       // Computed again, so that it takes no registers meanwhile.
       asm volatile("" : "+r"(round));
-      tile = Tile(a, work, TileOf(round));
+      tile = OneTile(a, work, memory, round);
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int i = tile.query + query[r],
-                head = tile.pair.HeadOfMember(a, tile.member + row + 8 * r - query[r] * work.members);
+      const int i = tile.query + query[r], head = tile.Head(a, row + 8 * r - query[r] * work.members);
       float total = sum[r] + __shfl_xor_sync(~0u, sum[r], 1);
       total += __shfl_xor_sync(~0u, total, 2);
       const float sink = SinkScore(a.sink, head);
       const float top = most[r] * work.factor, base = fmaxf(top, sink), before = PowerOfTwo(top - base);
       float factor = before / (total * before + PowerOfTwo(sink - base));
       if (most[r] == -INFINITY) {
-        const float* const mean = work.means + tile.pair.number * F::kOut + lane % 4 * 2;
-        const bool has = work.means != nullptr && sink == -INFINITY;
+        const float* const mean = tile.Mean(work);
+        const bool has = mean != nullptr && sink == -INFINITY;
 #pragma unroll
         for (int j = 0; j < F::kOut / 8; ++j) {
-          const float2 two = has ? *reinterpret_cast<const float2*>(mean + j * 8) : make_float2(0, 0);
+          const float2 two = has ? *reinterpret_cast<const float2*>(mean + lane % 4 * 2 + j * 8) : make_float2(0, 0);
           o[j][2 * r] = two.x;
           o[j][2 * r + 1] = two.y;
         }
         factor = 1;
       }
-      T* const y = static_cast<T*>(a.y) + tile.pair.batch * a.y_steps.batch + head * a.y_steps.head + i * a.y_steps.row;
-      const bool is = query[r] < work.queries && i < static_cast<int>(a.queries);
-      StoreRow<T>(o, r, factor, is, y);
+      const bool is = query[r] < work.queries && i < tile.Queries(a);
+      StoreRow<T>(o, r, factor, is, tile.template Result<T>(a, head, i));
     }
+  }
+}
+
+// Registers of a thread that multiplies, and of one that does not.
+constexpr int kMost = 232, kFewest = 40;
+
+// RunBlock is a block of kThreads. load is each of its kLoaders warps that copy, of which kFillers fill a stage of
+// keys, or of values.
+template <class T, class F, class OneTile, class Loads>
+__device__ __forceinline__ void RunBlock(const typename OneTile::Args& a, const Work& work, char* memory,
+                                         const Loads& load) {
+  if (threadIdx.x == 0) {
+    PrefetchMap(&work.q);
+    PrefetchMap(&work.k);
+    PrefetchMap(&work.v);
+    const uint32_t shared = SharedAddress(memory);
+    constexpr int kWarps = kGroups * kGroup / 32;
+    for (int s = 0; s < F::kRowStages; ++s) {
+      InitBarrier(shared + F::kRowsFull + s * 8, 1);
+      InitBarrier(shared + F::kRowsFree + s * 8, kWarps);
+    }
+    for (int s = 0; s < F::kStages; ++s) {
+      InitBarrier(shared + F::kKeysFull + s * 8, OneTile::kFillers);
+      InitBarrier(shared + F::kKeysFree + s * 8, kWarps);
+      InitBarrier(shared + F::kValuesFull + s * 8, OneTile::kFillers);
+      InitBarrier(shared + F::kValuesFree + s * 8, kWarps);
+    }
+    ShowBarriers();
+  }
+  __syncthreads();
+  WaitForPrevious();
+  if (threadIdx.x >= kGroups * kGroup) {
+    GiveRegisters<kFewest>();
+    if (threadIdx.x < kGroups * kGroup + 32 * OneTile::kLoaders) load();
+  } else {
+    TakeRegisters<kMost>();
+    Attend<T, F, OneTile>(a, work, memory);
   }
 }
 

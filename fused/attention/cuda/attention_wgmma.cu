@@ -11,46 +11,13 @@ using namespace warpgroup;
 
 constexpr int kMeanThreads = 1024;
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-// Registers of a thread that multiplies, and of one that does not.
-constexpr int kMost = 232, kFewest = 40;
-
-#endif
-
 // WarpGroupAttention. Registers: 168; a thread that multiplies has 232. Shared memory: 160 to 224 KB, see Form.
 template <class T, class F>
 __global__ void __launch_bounds__(kThreads, 1)
     WarpGroupAttention(const __grid_constant__ MojoAttentionArgs a, const __grid_constant__ Work work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) char memory[];
-  if (threadIdx.x == 0) {
-    PrefetchMap(&work.q);
-    PrefetchMap(&work.k);
-    PrefetchMap(&work.v);
-    const uint32_t shared = SharedAddress(memory);
-    constexpr int kWarps = kGroups * kGroup / 32;
-    for (int s = 0; s < F::kRowStages; ++s) {
-      InitBarrier(shared + F::kRowsFull + s * 8, 1);
-      InitBarrier(shared + F::kRowsFree + s * 8, kWarps);
-    }
-    for (int s = 0; s < F::kStages; ++s) {
-      InitBarrier(shared + F::kKeysFull + s * 8, 1);
-      InitBarrier(shared + F::kKeysFree + s * 8, kWarps);
-      InitBarrier(shared + F::kValuesFull + s * 8, 1);
-      InitBarrier(shared + F::kValuesFree + s * 8, kWarps);
-    }
-    ShowBarriers();
-  }
-  __syncthreads();
-  WaitForPrevious();
-  if (threadIdx.x >= kGroups * kGroup) {
-    GiveRegisters<kFewest>();
-    if (threadIdx.x < kGroups * kGroup + 32) Load<F>(a, work, memory);
-  } else {
-    TakeRegisters<kMost>();
-    Attend<T, F>(a, work, memory);
-  }
+  RunBlock<T, F, Tile<F>>(a, work, memory, [&] { Load<F>(a, work, memory); });
 #endif
 }
 
@@ -83,11 +50,6 @@ __global__ void __launch_bounds__(kMeanThreads)
     means[pair.number * width + i] = all / max(pair.length, 1);
   }
 }
-
-typedef Form<64, 64, 128, 4, 2> Form64;
-typedef Form<128, 128, 128, 2, 2> Form128;
-typedef Form<192, 128, 128, 2, 1> Form192;
-typedef Form<256, 256, 80, 2, 1> Form256;
 
 // Source is where keys or values are read.
 struct Source {
@@ -144,16 +106,10 @@ bool Copied(const Source& from, size_t batch, size_t heads) {
 template <class T, class F>
 cudaError_t LaunchForm(const MojoAttentionArgs& a, cudaStream_t stream) {
   const Source keys = KeysOf(a), values = ValuesOf(a);
-  const size_t group = a.heads / a.key_heads;
   Work work = {};
-  work.members = group <= 16 ? static_cast<int>(group) : 1;
-  work.queries = kRows / work.members;
-  work.parts = static_cast<int>(group) / work.members;
-  work.columns = static_cast<int>(PairsOf(a)) * work.parts;
+  work.Divide(a.heads / a.key_heads, PairsOf(a), a.scale, a.softcap);
   work.lines = static_cast<int>(DivideUp(a.queries, work.queries));
   work.all = work.lines * work.columns;
-  work.factor = (a.softcap > 0 ? a.softcap : a.scale) * kLog2E;
-  work.bend = a.softcap > 0 ? a.scale / a.softcap : 0;
   if (cudaError_t e = MakeRowMap(&work.q, a, work.members, work.queries)) return e;
   if (cudaError_t e = MakeKeyMap(&work.k, keys, a, a.width, F::kKeys)) return e;
   if (cudaError_t e = MakeKeyMap(&work.v, values, a, a.value_width, F::kKeys)) return e;
@@ -189,9 +145,7 @@ bool HasKernels() {
 }  // namespace
 
 bool AttentionWgmmaTakes(const MojoAttentionArgs& a) {
-  const bool square = a.width == a.value_width && (a.width == 64 || a.width == 128 || a.width == 256);
-  if (a.type == kMojoFloat32 || a.bias != nullptr || !(square || (a.width == 192 && a.value_width == 128)))
-    return false;
+  if (a.type == kMojoFloat32 || a.bias != nullptr || !HasForm(a.width, a.value_width)) return false;
   const Source keys = KeysOf(a), values = ValuesOf(a);
   // Maxima are taken before scores are multiplied by scale.
   if (!(a.scale > 0) || a.queries == 0 || keys.rows == 0 || !HasKernels()) return false;
