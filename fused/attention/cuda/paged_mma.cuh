@@ -159,11 +159,11 @@ struct Attention {
       __syncthreads();
     }
   }
-  // Find writes the places of a tile's keys, -1 for keys that no row sees.
-  __device__ __forceinline__ void Find(int key, int end) const {
+  // Find writes the places of a tile's keys, -1 for keys before begin and from end on.
+  __device__ __forceinline__ void Find(int key, int begin, int end) const {
     int* const places = reinterpret_cast<int*>(memory + L::kPlacesAt) + key / kTile % 2 * kTile;
     for (int r = threadIdx.x; r < kTile; r += L::kThreads) {
-      places[r] = key + r < end ? static_cast<int>(Place(p, rows.s, key + r)) : -1;
+      places[r] = key + r >= begin && key + r < end ? static_cast<int>(Place(p, rows.s, key + r)) : -1;
       if constexpr (kIsCode<C>) {
         if (places[r] < 0) continue;
         const int block = BlockOf(p, rows.s, key + r);
@@ -205,7 +205,7 @@ struct Attention {
     const float factor = p.scale * kLog2E;
     int key = span.begin / kTile * kTile;
     if (key < span.end) {
-      Find(key, span.end);
+      Find(key, span.begin, span.end);
       Wait();
       FillTile<kWidth>(L::kKeysAt, p.key_cache_out, p.width, 0, key);
     }
@@ -214,7 +214,7 @@ struct Attention {
       const bool more = key + kTile < span.end;
       FillTile<kValues>(L::kValuesAt, p.value_cache_out, p.value_width, channel, key);
       EndGroup();
-      if (more) Find(key + kTile, span.end);
+      if (more) Find(key + kTile, 0, span.end);
       WaitForGroups<1>();
       Wait();
       float score[kTile / 8][4] = {};
