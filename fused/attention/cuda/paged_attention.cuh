@@ -61,6 +61,40 @@ __device__ __forceinline__ int SequenceOf(const Params& p, int token) {
   return min(before, sequences - 1);
 }
 
+// Rows are the rows of a block: of a sequence and one of its key heads.
+struct Rows {
+  Sequence s;
+  int first, count;  // the first row, and how many the sequence has
+  int key_head;
+};
+
+// FindRows returns the rows of the n-th tile of all sequences of many rows, or a tile without rows.
+__device__ __forceinline__ Rows FindRows(const Params& p, int n, int rows, int key_head) {
+  const int lane = threadIdx.x % 32, sequences = static_cast<int>(p.sequences);
+  for (int base = 0; base < sequences; base += 32) {
+    int tiles = 0;
+    if (base + lane < sequences) {
+      const Sequence s(p, base + lane);
+      tiles = s.HasParts(p) ? 0 : (s.added * p.group + rows - 1) / rows;
+    }
+    int end = tiles;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int before = __shfl_up_sync(0xffffffffu, end, step);
+      if (lane >= step) end += before;
+    }
+    const unsigned beyond = __ballot_sync(0xffffffffu, end > n);
+    if (beyond != 0) {
+      const int owner = __ffs(beyond) - 1;
+      const int begin = __shfl_sync(0xffffffffu, end - tiles, owner);
+      const Sequence s(p, base + owner);
+      return {s, (n - begin) * rows, s.added * p.group, key_head};
+    }
+    n -= __shfl_sync(0xffffffffu, end, 31);
+  }
+  return {Sequence(p, 0), 0, 0, key_head};
+}
+
 // BlockOf is the block of the pool of a sequence's key, Place its row.
 __device__ __forceinline__ int BlockOf(const Params& p, const Sequence& s, int j) {
   const int at = __ldg(p.table + static_cast<size_t>(s.number) * p.columns + j / static_cast<int>(p.block));
@@ -159,6 +193,9 @@ cudaError_t CopyPools(std::initializer_list<Copied> pools, cudaStream_t stream);
 bool MmaTakes(const MojoPagedAttentionArgs& a);
 cudaError_t AttendMma(const Params& p, cudaStream_t stream);
 cudaError_t AttendAny(const Params& p, cudaStream_t stream);
+// PromptsWgmma is the part of AttendMma for sequences without parts on compute capability 9.0.
+bool PromptsWgmmaTakes(const Params& p);
+cudaError_t PromptsWgmma(const Params& p, cudaStream_t stream);
 cudaError_t AttendCodesMma(const Params& p, cudaStream_t stream);
 cudaError_t AttendCodesAny(const Params& p, cudaStream_t stream);
 

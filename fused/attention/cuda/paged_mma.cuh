@@ -21,40 +21,6 @@ namespace {
 
 constexpr int kManyWarps = 4;
 
-// Rows are the rows of a block: of a sequence and one of its key heads.
-struct Rows {
-  Sequence s;
-  int first, count;  // the first row, and how many the sequence has
-  int key_head;
-};
-
-// FindRows returns the rows of the n-th tile of all sequences of many rows, or a tile without rows.
-__device__ __forceinline__ Rows FindRows(const Params& p, int n, int rows, int key_head) {
-  const int lane = threadIdx.x % 32, sequences = static_cast<int>(p.sequences);
-  for (int base = 0; base < sequences; base += 32) {
-    int tiles = 0;
-    if (base + lane < sequences) {
-      const Sequence s(p, base + lane);
-      tiles = s.HasParts(p) ? 0 : (s.added * p.group + rows - 1) / rows;
-    }
-    int end = tiles;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int before = __shfl_up_sync(0xffffffffu, end, step);
-      if (lane >= step) end += before;
-    }
-    const unsigned beyond = __ballot_sync(0xffffffffu, end > n);
-    if (beyond != 0) {
-      const int owner = __ffs(beyond) - 1;
-      const int begin = __shfl_sync(0xffffffffu, end - tiles, owner);
-      const Sequence s(p, base + owner);
-      return {s, (n - begin) * rows, s.added * p.group, key_head};
-    }
-    n -= __shfl_sync(0xffffffffu, end, 31);
-  }
-  return {Sequence(p, 0), 0, 0, key_head};
-}
-
 // Fill starts the copy of kCount rows, with zeros past the last channel and for rows whose place is negative. Places
 // count steps of bytes.
 template <int kWidth, int kThreads, int kCount, class Place>
@@ -404,7 +370,9 @@ cudaError_t Run(const Params& p, cudaStream_t stream) {
   // The grids are for sequences of the average number of tokens. Longer ones go around.
   const size_t columns = DivideUp(p.value_width, kValues);
   const size_t tokens = std::min<size_t>(p.few, DivideUp(p.tokens, p.sequences));
-  if (tokens > 0) {
+  // A sequence by itself has all tokens.
+  const bool has_few = p.sequences > 1 || p.tokens <= static_cast<size_t>(p.few);
+  if (tokens > 0 && has_few) {
     constexpr int kBytes = Layout<C, kWidth, kValues, 1>::kBytes;
     const auto kernel = AttendParts<T, C, kWidth, kValues>;
     if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;
@@ -420,6 +388,7 @@ cudaError_t Run(const Params& p, cudaStream_t stream) {
     }
   }
   if (p.tokens <= static_cast<size_t>(p.few)) return cudaSuccess;
+  if (!kIsCode<C> && PromptsWgmmaTakes(p)) return PromptsWgmma(p, stream);
   constexpr int kBytes = Layout<C, kWidth, kValues, kManyWarps>::kBytes;
   const auto kernel = AttendTiles<T, C, kWidth, kValues>;
   if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;

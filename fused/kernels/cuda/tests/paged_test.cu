@@ -1,5 +1,6 @@
 // PagedAttention and QPagedAttention against their definitions in double on the host. Exits 1 on a failure.
 // `make cuda-programs` builds it. Each case also runs each sequence by itself, with the same bits as the result.
+#include <atomic>
 #include <memory>
 
 #include "cuda/tests/tally.h"
@@ -271,34 +272,50 @@ void Test(Tally* tally, const Form& f) {
   };
   Want want(y.count());
   double most = 0;
-  InParallel(sequences * f.heads, [&](size_t begin, size_t end) {
-    for (size_t n = begin; n < end; ++n) {
-      const size_t b = n / f.heads, h = n % f.heads, g = f.cyclic ? h % f.key_heads : h / group;
+  // A piece is some of a sequence's tokens of a head.
+  constexpr int32_t kPiece = 64;
+  struct Piece {
+    size_t sequence, head;
+    int32_t token;
+  };
+  std::vector<Piece> pieces;
+  for (size_t b = 0; b < sequences; ++b) {
+    for (int32_t i = 0; i < f.added[b]; i += kPiece) {
+      for (size_t h = 0; h < f.heads; ++h) pieces.push_back({b, h, i});
+    }
+  }
+  std::atomic<size_t> taken{0};
+  InParallel(pieces.size(), [&](size_t, size_t) {
+    for (size_t n; (n = taken++) < pieces.size();) {
+      const size_t b = pieces[n].sequence, h = pieces[n].head, g = f.cyclic ? h % f.key_heads : h / group;
       const size_t length = f.past[b] + f.added[b];
-      std::vector<double> score(length);
-      for (int32_t i = 0; i < f.added[b]; ++i) {
+      std::vector<double> score(length), all_keys(length * f.width), all_values(length * f.value_width);
+      for (size_t j = 0; j < length; ++j) {
+        for (size_t d = 0; d < f.width; ++d) all_keys[j * f.width + d] = key(place(b, j), g, d);
+        for (size_t d = 0; d < f.value_width; ++d) all_values[j * f.value_width + d] = value(place(b, j), g, d);
+      }
+      for (int32_t i = pieces[n].token; i < std::min(f.added[b], pieces[n].token + kPiece); ++i) {
         const size_t at = f.past[b] + i, row = (cumulative[b] + i) * f.heads + h;
         double greatest = f.sink ? sink.Get(h) : -HUGE_VAL, sum = 0;
+        std::vector<double> query(f.width), total(f.value_width);
+        for (size_t d = 0; d < f.width; ++d) query[d] = q.Get(row * f.width + d);
         for (size_t j = 0; j < length; ++j) {
           score[j] = -HUGE_VAL;
           if ((f.causal && j > at) || (f.window > 0 && j + f.window <= at)) continue;
-          double s = 0;
-          for (size_t d = 0; d < f.width; ++d) {
-            s += double{q.Get(row * f.width + d)} * key(place(b, j), g, d);
+          double sums[4] = {};  // widths are multiples of 4
+          for (size_t d = 0; d < f.width; d += 4) {
+            for (size_t i = 0; i < 4; ++i) sums[i] += query[d + i] * all_keys[j * f.width + d + i];
           }
-          s *= a.scale;
+          const double s = (sums[0] + sums[1] + sums[2] + sums[3]) * a.scale;
           score[j] = f.softcap > 0 ? f.softcap * tanh(s / f.softcap) : s;
           greatest = std::max(greatest, score[j]);
         }
         if (f.sink) sum = exp(sink.Get(h) - greatest);
-        std::vector<double> total(f.value_width);
         for (size_t j = 0; j < length; ++j) {
           const double w = exp(score[j] - greatest);
           if (w == 0) continue;
           sum += w;
-          for (size_t d = 0; d < f.value_width; ++d) {
-            total[d] += w * value(place(b, j), g, d);
-          }
+          for (size_t d = 0; d < f.value_width; ++d) total[d] += w * all_values[j * f.value_width + d];
         }
         for (size_t d = 0; d < f.value_width; ++d) {
           want.value[row * f.value_width + d] = sum == 0 ? 0 : static_cast<float>(total[d] / sum);
@@ -309,8 +326,14 @@ void Test(Tally* tally, const Form& f) {
   for (float w : want.value) most = std::max(most, fabs(static_cast<double>(w)));
   for (float& off : want.off) off = static_cast<float>((f.type == kMojoFloat32 ? 32 : 2) * Unit(f.type) * most);
   Compare(tally, name, &y, f.type, want, 1);
-  // The same bits for each sequence by itself.
   const std::vector<char> all = y.bytes();
+  if (f.in_place && !coded) {
+    y.Poison();
+    call(a, " again");
+    y.ToHost();
+    if (y.bytes() != all) Fail(tally, name, "the second call has other bits");
+  }
+  // The same bits for each sequence by itself.
   a.k = a.v = nullptr, a.key_cache = a.key_cache_out, a.value_cache = a.value_cache_out;
   a.key_scale = a.key_scale_out, a.value_scale = a.value_scale_out;
   for (size_t b = 0; b < sequences && sequences > 1; ++b) {
@@ -333,10 +356,66 @@ void Test(Tally* tally, const Form& f) {
   }
 }
 
+// TestPrompts tests sequences of many tokens, which Hopper multiplies by warpgroups if their blocks are multiples of 8.
+void TestPrompts(Tally* tally) {
+  Random random(5);
+  // Prompts of 1 to 600 tokens behind 0 to 5,000, and sequences without any.
+  const auto lengths = [&](Form* f, size_t sequences) {
+    f->past.clear(), f->added.clear();
+    for (size_t b = 0; b < sequences; ++b) {
+      f->past.push_back(static_cast<int32_t>(random.Below(random.Below(4) == 0 ? 5001 : 700)));
+      f->added.push_back(static_cast<int32_t>(random.Below(5) == 0 ? 0 : 1 + random.Below(random.Below(3) ? 90 : 400)));
+    }
+    f->added[0] = static_cast<int32_t>(100 + random.Below(501));
+  };
+  for (const MojoType type : {kMojoBFloat16, kMojoFloat16}) {
+    for (const size_t block : {16, 32, 64, 256, 8, 48, 20}) {
+      if (type == kMojoFloat16 && block != 16 && block != 256) continue;
+      Form f;
+      f.type = type, f.block = block;
+      for (const size_t group : {4, 1, 8}) {
+        f.heads = group == 1 ? 3 : group, f.key_heads = f.heads / group;
+        for (const size_t width : {64, 128}) {
+          f.width = f.value_width = width;
+          lengths(&f, width == 64 ? 1 : 5);
+          Test(tally, f);
+        }
+      }
+      f.heads = 6, f.key_heads = 2, f.cyclic = true, f.sink = true;
+      lengths(&f, 4);
+      f.window = 1 + random.Below(900);
+      Test(tally, f);
+      f.window = 0, f.softcap = 5, f.width = f.value_width = 64, f.causal = false;
+      Test(tally, f);
+      f.softcap = 0, f.heads = 17, f.key_heads = 1, f.window = 40;
+      lengths(&f, 2);
+      Test(tally, f);
+      f.heads = 4, f.key_heads = 2, f.width = 192, f.value_width = 128, f.causal = true;
+      Test(tally, f);
+      f.width = f.value_width = 256, f.sink = false, f.window = 0;
+      Test(tally, f);
+      // Few scores, or the sign of one that is near 0 is another one in float32.
+      f.past = {0, 3}, f.added = {90, 40}, f.width = f.value_width = 64, f.softcap = 5, f.sink = true, f.huge = true;
+      Test(tally, f);
+    }
+    // More tiles than blocks, and more sequences than a warp has lanes.
+    Form f;
+    f.type = type, f.heads = 32, f.key_heads = 8, f.width = f.value_width = 64;
+    for (int b = 0; b < 70; ++b) {
+      f.past.push_back(static_cast<int32_t>(random.Below(200)));
+      f.added.push_back(static_cast<int32_t>(b % 3 == 1 ? 60 + random.Below(60) : random.Below(30)));
+    }
+    Test(tally, f);
+    f.past = {5000, 4990}, f.added = {600, 1}, f.heads = 4, f.key_heads = 1, f.width = f.value_width = 128;
+    Test(tally, f);
+  }
+}
+
 }  // namespace
 
 int main() {
-  Tally tally{"PagedAttention"}, codes{"QPagedAttention"};
+  Tally tally{"PagedAttention"}, prompts{"prompts"}, codes{"QPagedAttention"};
+  TestPrompts(&prompts);
   const std::vector<int32_t> pasts[] = {{0}, {5}, {255}, {256, 0, 17}, {1000, 3, 64, 511, 0}, {17000, 40}};
   for (const MojoType type : {kMojoBFloat16, kMojoFloat16, kMojoFloat32}) {
     for (const auto& past : pasts) {
@@ -371,5 +450,5 @@ int main() {
       }
     }
   }
-  return Report({&tally, &codes});
+  return Report({&tally, &prompts, &codes});
 }
