@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,6 +61,46 @@ func TestMutants(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestCountedPlaces: a mutant runs if the place at which coverage counts its code does.
+func TestCountedPlaces(t *testing.T) {
+	const source = `package p
+
+func f(a, b []int) bool {
+	ok := any(a, func(x int) bool { return x > 1 }) && len(b) > 2 &&
+		any(b, func(x int) bool { return x > 3 }) && len(b) > 4
+	if !any(a, func(x int) bool {
+		return any(a, func(y int) bool { return y > 5 }) || x > 6
+	}) && len(a) > 7 {
+		ok = len(a) > 8
+	}
+	switch {
+	case len(b) > 9:
+		return ok
+	}
+	return len(b) > 10
+}
+`
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "p.go"), []byte(source), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	found, err := mutants(folder, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][2]int{}
+	for _, m := range found {
+		if m.Kind == "number" {
+			got[m.Old] = m.block
+		}
+	}
+	want := map[string][2]int{"1": {4, 45}, "2": {4, 2}, "3": {5, 40}, "4": {4, 2}, "5": {7, 47}, "6": {7, 3},
+		"7": {6, 2}, "8": {9, 17}, "9": {11, 2}, "10": {15, 18}}
+	if !maps.Equal(got, want) {
+		t.Errorf("places %v, want %v", got, want)
 	}
 }
 

@@ -72,17 +72,17 @@ func mutantsOf(set *token.FileSet, file *ast.File, path string, source []byte, s
 		}
 		v := &visitor{source: source, offset: func(p token.Pos) int { return set.Position(p).Offset }}
 		_, isFunc := decl.(*ast.FuncDecl)
-		cases := caseExpressions(decl)
+		moved := moved(decl)
 		v.add = func(kind string, from, to token.Pos, replacement string, about ast.Node) {
 			at := set.Position(from)
 			m := mutant{Kind: kind, File: path, Func: name, Line: at.Line, New: replacement,
 				start: v.offset(from), end: v.offset(to)}
 			m.Old = string(source[m.start:m.end])
 			m.anywhere, m.block = !isFunc, [2]int{at.Line, at.Column}
-			for _, c := range cases {
-				if c.from <= from && from < c.to {
-					of := set.Position(c.of)
-					m.block = [2]int{of.Line, of.Column}
+			for _, r := range moved {
+				if r.from <= from && from < r.to {
+					counted := set.Position(r.counted)
+					m.block = [2]int{counted.Line, counted.Column}
 				}
 			}
 			key := fmt.Sprint(path, " ", name, " ", kind, " ", v.text(about), " ", m.Old, " ", m.New)
@@ -99,22 +99,54 @@ func mutantsOf(set *token.FileSet, file *ast.File, path string, source []byte, s
 	return found
 }
 
-// caseExpression is the expression of a case: coverage counts it with the switch.
-type caseExpression struct{ from, to, of token.Pos }
+// countedAt is a range of code that coverage counts at another place, and not where it is.
+type countedAt struct{ from, to, counted token.Pos }
 
-func caseExpressions(decl ast.Decl) []caseExpression {
-	var found []caseExpression
+// moved lists the code that coverage counts elsewhere, outer code first: the expressions of cases with their switch,
+// and the rest of a statement after a function literal with the statement's begin.
+func moved(decl ast.Decl) (list []countedAt) {
 	ast.Inspect(decl, func(n ast.Node) bool {
-		if s, ok := n.(*ast.SwitchStmt); ok {
+		s, ok := n.(ast.Stmt)
+		if !ok {
+			return true
+		}
+		if s, ok := s.(*ast.SwitchStmt); ok {
 			for _, clause := range s.Body.List {
 				for _, e := range clause.(*ast.CaseClause).List {
-					found = append(found, caseExpression{e.Pos(), e.End(), s.Pos()})
+					list = append(list, countedAt{e.Pos(), e.End(), s.Pos()})
 				}
 			}
 		}
+		literals, end := literalsOf(s)
+		for i, l := range literals {
+			to := end
+			if i+1 < len(literals) {
+				to = literals[i+1].Body.Pos()
+			}
+			list = append(list, countedAt{l.End(), to, s.Pos()})
+		}
 		return true
 	})
-	return found
+	return list
+}
+
+// literalsOf lists the function literals of a statement itself, without the statements in it, and where this part ends.
+func literalsOf(s ast.Stmt) (list []*ast.FuncLit, end token.Pos) {
+	end = s.End()
+	ast.Inspect(s, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			list = append(list, n)
+			return false
+		case *ast.BlockStmt:
+			end = min(end, n.Pos())
+			return false
+		case *ast.CaseClause, *ast.CommClause:
+			return false
+		}
+		return true
+	})
+	return list, end
 }
 
 func receiver(f *ast.FuncDecl) string {
