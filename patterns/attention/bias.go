@@ -241,13 +241,13 @@ func (b *block) readChoice(v *onnx.Value, added []*onnx.Value) *reason.Reason {
 	for _, x := range random(match.Elements(shape), 43) {
 		choice.I = append(choice.I, boolToInt(x > 0))
 	}
-	places := b.places(n)
+	places := b.indices(shape, n)
 	keys := int64(n.keys())
 	var first *reason.Reason
 	for _, hides := range []bool{false, true} {
 		sees := func(batch, head, query, key int64) bool {
 			at := ((batch*int64(b.heads)+head)*n.queries+query)*keys + key
-			return (choice.I[broadcastIndex(shape, b.onScores(len(shape), n), places[at])] != 0) != hides
+			return (choice.I[places[at]] != 0) != hides
 		}
 		given := values{v: choice}
 		if why := b.addsWith(given, added, sees); why != nil {
@@ -314,7 +314,7 @@ func (b *block) addsScaled(given values, added []*onnx.Value,
 		return b.other(b.anchor, "the mask cannot be computed: %w", err)
 	}
 	maps.Copy(env, given)
-	tensors := make([]*reference.Tensor, len(added))
+	tensors, at := make([]*reference.Tensor, len(added)), make([][]int, len(added))
 	for i, v := range added {
 		t, ok := b.tensorOf(v, n, uint64(13+i))
 		if !ok {
@@ -323,7 +323,7 @@ func (b *block) addsScaled(given values, added []*onnx.Value,
 		if !b.isOnScores(t.Shape, n) {
 			return b.otherMask("it is added to scores with heads and queries in one dimension")
 		}
-		tensors[i], env[v] = t, t
+		tensors[i], env[v], at[i] = t, t, b.indices(t.Shape, n)
 	}
 	keys, queries := int(n.keys()), int(n.queries)
 	scores := random(b.rowsOf(n)*keys, 31)
@@ -332,15 +332,14 @@ func (b *block) addsScaled(given values, added []*onnx.Value,
 		return b.other(b.anchor, "the weights cannot be computed: %w", err)
 	}
 	factor := b.site.Scale / b.scale
-	places := b.places(n)
 	score := func(i int) float64 {
 		x := scores[i] * factor
 		if b.headScale != nil {
 			x *= b.headScale[i/(keys*queries)%b.heads]
 		}
 		x = b.site.capped(x)
-		for _, t := range tensors {
-			x += t.F[broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), places[i])] * cmp.Or(b.site.BiasScale, 1)
+		for k, t := range tensors {
+			x += t.F[at[k][i]] * cmp.Or(b.site.BiasScale, 1)
 		}
 		return x
 	}
@@ -431,6 +430,15 @@ func (b *block) places(n lengths) []int {
 		places[i] = int(x)
 	}
 	return places
+}
+
+// indices returns for each score the index of the element of a tensor of this shape that is broadcast to it.
+func (b *block) indices(shape []int, n lengths) []int {
+	list, to := b.places(n), b.onScores(len(shape), n)
+	for i, place := range list {
+		list[i] = broadcastIndex(shape, to, place)
+	}
+	return list
 }
 
 // isOnScores reports whether a tensor is broadcast to the scores and can be given the op's axes, for which its heads

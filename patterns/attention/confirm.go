@@ -119,9 +119,8 @@ func (b *block) evaluate(n lengths, q, k, v *tensor, made values) (y []float64, 
 	}
 	if len(made) > 0 {
 		bias := make([]float64, b.rowsOf(n)*int(n.keys()))
-		for i, place := range b.places(n) {
-			for v, t := range made {
-				at := broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), place)
+		for v, t := range made {
+			for i, at := range b.indices(t.Shape, n) {
 				switch {
 				case v != s.Choice:
 					bias[i] += t.F[at] * cmp.Or(s.BiasScale, 1)

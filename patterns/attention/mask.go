@@ -192,6 +192,7 @@ type example struct {
 	lengths
 	padding func(batch, key int64) bool
 	weights []float64 // the region's weights for equal scores
+	masks   values    // the masks that hypothesis computed, or nil
 }
 
 // paddings returns kinds of padding: none, and two with a different kind in each of three rows.
@@ -309,7 +310,7 @@ func (b *block) hypothesis() (hypothesis, error) {
 		if p.padding == nil && p.keys() > 1 {
 			b.suppose(&h, p, weights)
 		}
-		examples[i].weights = weights
+		examples[i].weights, examples[i].masks = weights, env
 	}
 	seen := newWitnesses(b.masksOf())
 	if err := seen.gather(b, h, examples); err != nil {

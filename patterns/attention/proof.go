@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -276,10 +277,24 @@ type witnesses struct {
 	masks   []*onnx.Value
 	numbers [][]float64     // the distinct numbers of all masks
 	sees    map[string]bool // whether a key with these numbers is visible
+	bits    []byte          // of the last numbers that were looked up: their key in sees
 }
 
 func newWitnesses(masks []*onnx.Value) *witnesses {
 	return &witnesses{masks: masks, sees: map[string]bool{}}
+}
+
+// find reports whether a key with these numbers is visible; ok is false if no run showed them.
+func (w *witnesses) find(numbers []float64) (sees, ok bool) {
+	w.bits = w.bits[:0]
+	for _, x := range numbers {
+		if math.IsNaN(x) {
+			x = math.NaN() // one of several bit patterns
+		}
+		w.bits = binary.LittleEndian.AppendUint64(w.bits, math.Float64bits(x+0)) // -0 becomes 0
+	}
+	sees, ok = w.sees[string(w.bits)]
+	return sees, ok
 }
 
 // maxNumbers bounds the distinct numbers of masks. A tensor with more is not a mask.
@@ -299,7 +314,10 @@ func (w *witnesses) gather(b *block, h hypothesis, examples []example) error {
 		if p.weights == nil || len(w.masks) == 0 {
 			continue
 		}
-		env, err := b.masks(p.lengths, p.padding)
+		env, err := p.masks, error(nil)
+		if env == nil {
+			env, err = b.masks(p.lengths, p.padding)
+		}
 		if err != nil {
 			return err
 		}
@@ -312,21 +330,20 @@ func (w *witnesses) gather(b *block, h hypothesis, examples []example) error {
 				return &maskError{w.masks[i], errors.New("it is not broadcast to the scores")}
 			}
 		}
-		places := b.places(p.lengths)
+		numbersAt := b.numbersOf(list, p.lengths)
 		keys, queries := int(p.keys()), int(p.queries)
-		for at, place := range places {
-			numbers := b.numbersAt(list, p.lengths, place)
-			key := fmt.Sprint(numbers)
+		for at := range b.rowsOf(p.lengths) * keys {
+			numbers := numbersAt(at)
 			sees := h.sees(p, int64(at/keys/queries/b.heads), int64(at/keys%queries), int64(at%keys))
-			if is, ok := w.sees[key]; ok && is != sees {
-				return fmt.Errorf("masks are %s both for keys that are seen and for hidden keys", key)
-			}
-			if _, ok := w.sees[key]; !ok {
-				if w.numbers = append(w.numbers, numbers); len(w.numbers) > maxNumbers {
+			switch is, ok := w.find(numbers); {
+			case !ok:
+				w.sees[string(w.bits)] = sees
+				if w.numbers = append(w.numbers, slices.Clone(numbers)); len(w.numbers) > maxNumbers {
 					return w.tooMany()
 				}
+			case is != sees:
+				return fmt.Errorf("masks are %v both for keys that are seen and for hidden keys", numbers)
 			}
-			w.sees[key] = sees
 		}
 	}
 	return nil
@@ -348,18 +365,22 @@ func (w *witnesses) tooMany() error {
 	return &maskError{v, &formula.UnknownError{Node: v.Producer, What: "it differs at each position"}}
 }
 
-// numbersAt returns the elements of tensors at a score.
-func (b *block) numbersAt(list []*reference.Tensor, n lengths, place int) []float64 {
-	numbers := make([]float64, len(list))
+// numbersOf returns a function that returns the elements of tensors at a score, and overwrites its previous result.
+func (b *block) numbersOf(list []*reference.Tensor, n lengths) func(score int) []float64 {
+	numbers, at := make([]float64, len(list)), make([][]int, len(list))
 	for k, t := range list {
-		i := broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), place)
-		if t.IsFloat() {
-			numbers[k] = t.F[i] + 0 // -0 becomes 0
-		} else {
-			numbers[k] = float64(t.I[i])
-		}
+		at[k] = b.indices(t.Shape, n)
 	}
-	return numbers
+	return func(score int) []float64 {
+		for k, t := range list {
+			if i := at[k][score]; t.IsFloat() {
+				numbers[k] = t.F[i] + 0 // -0 becomes 0
+			} else {
+				numbers[k] = float64(t.I[i])
+			}
+		}
+		return numbers
+	}
 }
 
 // masksAt reads the masks at a score of a head.
@@ -387,7 +408,7 @@ func (p *prover) seen(c *formula.Case, list []*formula.Expr, w *witnesses) (bool
 		}
 		numbers[i] = v.Number + 0
 	}
-	sees, ok := w.sees[fmt.Sprint(numbers)]
+	sees, ok := w.find(numbers)
 	if !ok {
 		return false, &formula.UnknownError{Node: w.masks[0].Producer,
 			What: fmt.Sprintf("it is %v at lengths that were not tried", numbers)}
@@ -549,8 +570,9 @@ func (b *block) pointwise(w *witnesses) error {
 	}
 	keys := int(n.keys())
 	seen, unknown := make([]bool, b.rowsOf(n)*keys), make([]bool, b.rowsOf(n))
-	for at, place := range b.places(n) {
-		is, known := w.sees[fmt.Sprint(b.numbersAt(list, n, place))]
+	numbersAt := b.numbersOf(list, n)
+	for at := range seen {
+		is, known := w.find(numbersAt(at))
 		seen[at], unknown[at/keys] = is, unknown[at/keys] || !known
 	}
 	told := false // some fully known row has visible and hidden keys

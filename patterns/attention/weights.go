@@ -118,7 +118,7 @@ func (b *block) scalesQueries() bool {
 	if err != nil {
 		return false
 	}
-	places := b.places(n)
+	at := b.indices(t.Shape, n)
 	is := func(divides bool) bool {
 		for row := range b.rowsOf(n) {
 			first := -1
@@ -129,7 +129,7 @@ func (b *block) scalesQueries() bool {
 				if first < 0 {
 					first = i
 				}
-				factor := t.F[broadcastIndex(t.Shape, b.onScores(len(t.Shape), n), places[i])]
+				factor := t.F[at[i]]
 				if divides {
 					factor = 1 / factor
 				}
