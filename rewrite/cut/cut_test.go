@@ -2,6 +2,8 @@ package cut
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -134,5 +136,69 @@ func TestParts(t *testing.T) {
 	}
 	if err == nil || err.Error() != `the type of "strange" is not known` {
 		t.Errorf("an output of another domain: %v", err)
+	}
+}
+
+// TestSharedParts: parts take the nodes of a mask that the rest of the model reads too, but not random numbers and
+// inputs with a default; a part without readers has all its values as outputs.
+func TestSharedParts(t *testing.T) {
+	b := onnxtest.New(20)
+	x := b.Input("x", onnx.Float, "n", 4)
+	given := b.Input("given", onnx.Float, 1, 4)
+	given.Const = onnx.NewFloat32s("given", []int64{1, 4}, []float32{1, 2, 3, 4})
+	h := b.Op("Relu", x)
+	z := b.Input("z", onnx.Float, "n", 4)
+	mask := b.Op("Exp", z)
+	first := b.Op("Mul", b.Op("Abs", h), b.Op("Neg", mask))
+	between := b.Op("Sin", first)
+	second := b.Op("Sub", between, b.Op("Neg", mask))
+	b.Output(b.Op("Cos", mask))
+	b.Output(b.Op("Tan", second))
+	noise := b.Op("Add", b.Op("RandomNormal", onnx.IntsAttr("shape", []int64{1, 4})), given)
+	b.Output(noise)
+	dead := b.Op("Acos", b.Op("Asin", x))
+	picked := b.Ops(2, "TopK", h, b.Ints(2))
+	picked[0].Producer.Outputs[0] = nil
+	c := New(b.Model)
+	site := func(y *onnx.Value, in ...*onnx.Value) *patterns.Match {
+		return &patterns.Match{Op: "Any", Root: y.Producer, Nodes: []*onnx.Node{y.Producer}, Inputs: in,
+			Outputs: []*onnx.Value{y}}
+	}
+	for name, p := range map[string]struct {
+		make func() (*Part, error)
+		want string
+	}{
+		"a site": {func() (*Part, error) { return c.Sites(site(first, h, z)) },
+			"exp abs neg mul from z relu to mul"},
+		"a mask": {func() (*Part, error) { return c.Sites(site(first, h, mask)) },
+			"abs neg mul from relu exp to mul"},
+		"a block": {func() (*Part, error) { return c.Block(site(first, h, z)) },
+			"exp abs neg mul sin from z relu to sin"},
+		"two sites": {func() (*Part, error) { return c.Sites(site(first, h, z), site(second, mask, between)) },
+			"exp abs neg mul sin neg_1 sub from z relu to sub"},
+		"random numbers": {func() (*Part, error) { return c.Around(noise.Producer) },
+			"add from randomnormal given to add"},
+		"of an unread value": {func() (*Part, error) {
+			return c.Around(dead.Producer, dead.Producer.Inputs[0].Producer)
+		}, "asin acos from x to asin acos"},
+		"of an omitted output": {func() (*Part, error) { return c.Around(picked[1].Producer) },
+			"topk from relu to topk_1"},
+	} {
+		part, err := p.make()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var words []string
+		for _, n := range part.Nodes {
+			words = append(words, n.Label()[len("node_"):])
+		}
+		words = append(words, "from")
+		for _, p := range part.Inputs {
+			words = append(words, p.Value.Name)
+		}
+		if got := strings.Join(slices.Concat(words, []string{"to"}, onnx.Names(part.Outputs)), " "); got != p.want {
+			t.Errorf("%s: %s, want %s", name, got, p.want)
+		}
 	}
 }
