@@ -26,7 +26,7 @@ func (m *made) attends(t *testing.T, past ...any) *onnx.Node {
 	t.Helper()
 	name := func(s string) string { return s + string(rune('0'+len(m.sites))) }
 	in := make([]*onnx.Value, fused.AttentionPastValue+1)
-	for i, s := range map[int]string{fused.AttentionQ: "q", fused.AttentionK: "k", fused.AttentionV: "v"} {
+	for i, s := range []string{fused.AttentionQ: "q", fused.AttentionK: "k", fused.AttentionV: "v"} {
 		in[i] = m.Input(name(s), onnx.Float, "batch", 2, "new", 8)
 	}
 	in[fused.AttentionPastKey] = m.Input(name("past_key"), onnx.Float, past...)
@@ -36,17 +36,23 @@ func (m *made) attends(t *testing.T, past ...any) *onnx.Node {
 	n := m.Graph.AddNode(fused.AttentionName, in, out, fused.Attention{Scale: 0.25, Causal: true, Empty: "mean",
 		HeadOrder: "blocked", QLayout: "bnsh", KLayout: "bnsh", VLayout: "bnsh", YLayout: "bnsh"}.Attributes()...)
 	n.Domain, n.Name = fused.Domain, name("attention")
+	m.define(t, n)
+	for _, v := range out {
+		m.Output(v)
+	}
+	m.sites = append(m.sites, n)
+	return n
+}
+
+// define makes attention call the definition for its inputs.
+func (m *made) define(t *testing.T, n *onnx.Node) {
+	t.Helper()
 	f, err := fused.Lookup(n.OpType).Function(pass.FusedSite(m.Model, infer.Analyze(m.Model), n))
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.Overload = f.Overload
 	new(edit.Change).AddFunction(m.Model, f)
-	for _, v := range out {
-		m.Output(v)
-	}
-	m.sites = append(m.sites, n)
-	return n
 }
 
 // TestWhichCachesBecomeBuffers: all caches of a model become buffers, or the error names the obstacle and the model
@@ -67,6 +73,9 @@ func TestWhichCachesBecomeBuffers(t *testing.T) {
 		"copies": {cache, func(m *made) {
 			m.sites[0].SetInput(fused.AttentionPastKey, m.Op("Identity", m.pasts[0]))
 			m.Graph.Nodes = []*onnx.Node{m.Graph.Nodes[1], m.Graph.Nodes[0]}
+		}, ""},
+		"a reader of a copied present": {cache, func(m *made) {
+			m.Output(m.Op("Shape", m.Op("Identity", m.sites[0].Outputs[2])))
 		}, ""},
 		"copied presents": {cache, func(m *made) {
 			new(edit.Change).SetOutput(m.Graph, 1, m.Op("Identity", m.sites[0].Outputs[1]))
@@ -96,6 +105,17 @@ func TestWhichCachesBecomeBuffers(t *testing.T) {
 		"a short input of that length": {cache, func(m *made) {
 			m.Output(m.Op("Neg", m.Input("more", onnx.Float, "batch", "past")))
 		}, ""},
+		"a joined cache": {cache, func(m *made) {
+			m.Output(m.Op("Concat", m.Input("more", onnx.Float, "batch", 2, "past", 8), m.Graph.Value("k0"),
+				onnx.IntAttr("axis", -2)))
+		}, `no fused attention reads the cache "more", which node "node_concat" (Concat) joins with new rows ` +
+			`(inspect --why shows why), but all caches must be buffers`},
+		"a cache joined elsewhere": {cache, func(m *made) {
+			m.Output(m.Op("Concat", m.Input("more", onnx.Float, "batch", 2, "new", 16), m.Graph.Value("k0"),
+				onnx.IntAttr("axis", -1)))
+		}, `joins the cache "more" and new rows along axis 3 of 4: expected a cache [batch, heads, tokens, width]`},
+		"a copy as an output": {cache, func(m *made) { m.Output(m.Op("Identity", m.pasts[0])) },
+			`(Identity) also reads "past_key0"`},
 		"no caches": {cache, func(m *made) {
 			m.Graph.Nodes, m.Graph.Outputs = nil, nil
 			m.Output(m.Op("Neg", m.Graph.Inputs[0]))

@@ -50,11 +50,12 @@ func TestMergedDecoder(t *testing.T) {
 
 // TestNoMergedDecoder tries an If that lacks a branch, which onnxruntime has to refuse, and another op.
 func TestNoMergedDecoder(t *testing.T) {
-	for _, op := range []string{"If", "Scan"} {
+	for _, given := range []string{"If else_branch", "If then_branch", "Scan else_branch"} {
+		op, name, _ := strings.Cut(given, " ")
 		b := onnxtest.New(20)
 		branch := b.Graph.NewSubgraph("branch")
 		branch.AddOutput(branch.AddInitializer(onnx.NewFloat32s("one", []int64{1}, []float32{1})))
-		b.Output(b.Op(op, b.Input("flag", onnx.Bool), onnx.GraphAttr("else_branch", branch)))
+		b.Output(b.Op(op, b.Input("flag", onnx.Bool), onnx.GraphAttr(name, branch)))
 		if n, _, _, _ := staticcache.MergedDecoder(b.Graph); n != nil {
 			t.Errorf("%s: found %q", op, n.Label())
 		}

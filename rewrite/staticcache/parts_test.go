@@ -292,3 +292,114 @@ func TestEmptyPasts(t *testing.T) {
 		t.Errorf("another input: %v", err)
 	}
 }
+
+// TestTriedLengths: attention is tried with empty, full and longer buffers, for one token and for more, and lengths are
+// followed at several lengths, beyond the numbers of the graph, and with each padding of a mask.
+func TestTriedLengths(t *testing.T) {
+	_, c := changeOf(t, Options{PastLength: true}, nil)
+	var got []string
+	for _, l := range c.trials() {
+		got = append(got, fmt.Sprint(l.Batch, l.Past, l.Added, l.Room, " ", l.Padding.Name, " ", l.Junk))
+	}
+	want := []string{"2 5 3 8 no padding NaN", "2 5 3 11 padding on the left NaN", "2 0 3 3 padding on the left 7",
+		"2 0 3 6 nothing but padding 7", "2 5 1 6 nothing but padding NaN", "2 5 1 9 padding on the right NaN",
+		"5 13 11 24 padding on the right 7", "5 13 11 27 holes 7", "5 0 11 11 holes NaN", "5 0 11 14 no padding NaN",
+		"5 13 1 14 no padding 7", "5 13 1 17 padding on the left 7"}
+	if !slices.Equal(got, want) {
+		t.Errorf("trials are %q", got)
+	}
+	for mask, want := range map[bool]string{false: "0 5, 0 7, 0 0, 1 13, 1 15, 1 0, 0 53, ",
+		true: "0 5, 0 7, 0 0, 0 5 on the right, 0 5 on the left, 0 5 holes, 0 5 nothing but padding, 1 13, 1 15, " +
+			"1 0, 1 13 on the right, 1 13 on the left, 1 13 holes, 1 13 nothing but padding, 0 53, "} {
+		m, c := changeOf(t, Options{PastLength: true}, func(m *made) {
+			m.Op("Min", m.Op("Shape", m.pasts[0]), m.Ints(50))
+			m.Input("mask", onnx.Float, "batch", "all")
+		})
+		shape := m.Graph.Nodes[1]
+		if c.read(shape, prove.CacheAxis, false); mask {
+			c.counted = m.Graph.Value("mask")
+		}
+		runs, err := c.lengthsRuns()
+		got := ""
+		for _, r := range runs {
+			if got += fmt.Sprint(r.world, r.past); r.padding != nil {
+				got += " " + strings.TrimPrefix(r.padding.Name, "padding ")
+			}
+			got += ", "
+			if dims := r.values[shape.Outputs[0]].I; dims[2] != r.past || mask &&
+				r.values[c.counted].Shape[1] != int(r.past+c.added[r.world]) {
+				t.Errorf("%d tokens are %v", r.past, dims)
+			}
+		}
+		if got != want || err != nil {
+			t.Errorf("with a mask %v: runs are %s, %v", mask, got, err)
+		}
+	}
+}
+
+// TestSourcesOfSizes: a number of tokens is a dimension of an input that callers give, or one number in all worlds.
+func TestSourcesOfSizes(t *testing.T) {
+	m, c := changeOf(t, Options{PastLength: true}, func(m *made) {
+		m.Input("turned", onnx.Int64, "new", "past", 7)
+		m.Graph.AddInput("unranked", onnx.Type{DataType: onnx.Float})
+	})
+	show := func(list ...sizeOf) (text string) {
+		for _, s := range list {
+			name := "none"
+			if s.input != nil {
+				name = s.input.Name
+			}
+			text += fmt.Sprint(name, " ", s.axis, " ", s.number, ", ")
+		}
+		return text
+	}
+	of := func(size int64) [infer.Worlds]int64 { return [infer.Worlds]int64{size, size, size} }
+	if got := show(c.sources(c.past)...); got != "past_key0 2 0, past_value0 2 0, turned 1 0, " {
+		t.Errorf("sources of the past are %s", got)
+	}
+	first, ok := c.source(c.added)
+	if got := show(first); got != "q0 2 0, " || !ok {
+		t.Errorf("the source of new tokens is %s, %v", got, ok)
+	}
+	if got, ok := c.source(of(1)); !ok || got.number != 1 || got.input != nil {
+		t.Errorf("the source of one token is %+v, %v", got, ok)
+	}
+	if got, ok := c.source(c.sum()); ok {
+		t.Errorf("the source of all tokens is %+v", got)
+	}
+	for axis, want := range []int64{-1, -1, 7, -1} {
+		if got := c.knownSize(m.Graph.Value("turned"), axis); got != want {
+			t.Errorf("axis %d is known to be %d, want %d", axis, got, want)
+		}
+	}
+	if got := c.knownSize(m.Graph.Value("unranked"), 0); got != -1 {
+		t.Errorf("an axis of unknown rank is known to be %d", got)
+	}
+}
+
+// TestFeeding: only attention without a cache, and with both presents of a site as its keys and values, can read the
+// buffers of the site.
+func TestFeeding(t *testing.T) {
+	m, c := changeOf(t, Options{PastLength: true}, nil)
+	key, value := m.sites[0].Outputs[1], m.sites[0].Outputs[2]
+	for name, change := range map[string]func(n *onnx.Node){
+		"":                nil,
+		"another domain":  func(n *onnx.Node) { n.Domain = "local" },
+		"another op":      func(n *onnx.Node) { n.OpType = "GLU" },
+		"a cache":         func(n *onnx.Node) { n.SetInput(fused.AttentionPastKey, m.pasts[0]) },
+		"other keys":      func(n *onnx.Node) { n.SetInput(fused.AttentionK, value) },
+		"other values":    func(n *onnx.Node) { n.SetInput(fused.AttentionV, key) },
+		"keys by rows":    func(n *onnx.Node) { n.SetAttr(onnx.StringAttr(fused.AttrKLayout, "bsnh")) },
+		"values by rows":  func(n *onnx.Node) { n.SetAttr(onnx.StringAttr(fused.AttrVLayout, "bsnh")) },
+		"queries by rows": func(n *onnx.Node) { n.SetAttr(onnx.StringAttr(fused.AttrQLayout, "bsnh")) },
+	} {
+		n := m.Op("mojo:"+fused.AttentionName, m.Graph.Value("q0"), key, value,
+			fused.Attention{QLayout: "bnsh", KLayout: "bnsh", VLayout: "bnsh"}.Attributes()).Producer
+		if change != nil {
+			change(n)
+		}
+		if got := c.sites[0].feeds(n); got != (name == "" || name == "queries by rows") {
+			t.Errorf("%s: fed %v", name, got)
+		}
+	}
+}
