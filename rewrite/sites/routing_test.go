@@ -441,3 +441,29 @@ func TestTypedAttributes(t *testing.T) {
 		t.Errorf("%v %v %v", axis, epsilon, after)
 	}
 }
+
+// TestDrivenExperts: logits and gates of a trial choose its experts; logits without experts are any numbers.
+func TestDrivenExperts(t *testing.T) {
+	b := onnxtest.New(18)
+	in := []value{b.Input("logits", onnx.Float, "n", 6), b.Input("gates", onnx.Float, "n", 6)}
+	for _, driven := range []bool{true, false} {
+		x := &routed{proof: &proof{Checker: &Checker{}, c: &Site{Types: []onnx.DataType{onnx.Float, onnx.Float},
+			Match: &patterns.Match{Inputs: in}}}, r: &routing{experts: 6, chosen: 2, logits: driven,
+			roles: []fused.Role{fused.RoleLogits, fused.RoleGates}}}
+		got, ids, err := x.trialInputs(&trial{size: size{tokens: 4, shapes: [][]int64{{4, 6}, {4, 6}}},
+			kind: prove.Zeros, hits: 5, start: 1}, true)
+		if err != nil || !slices.Equal(ids, x.r.route(4, 5, 1)) {
+			t.Fatalf("experts %v, %v", ids, err)
+		}
+		for token := range 4 {
+			logits, gates := got[0].F[token*6:][:6], got[1].F[token*6:][:6]
+			for e := range 6 {
+				chosen := slices.Contains(ids[token*2:][:2], int64(e))
+				if (gates[e] > 0) != chosen || (logits[e] > 0) != (chosen && driven) ||
+					(logits[e] < 0) != (!chosen && driven) {
+					t.Errorf("driven %v: token %d has logits %v and gates %v", driven, token, logits, gates)
+				}
+			}
+		}
+	}
+}

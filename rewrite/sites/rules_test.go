@@ -1,6 +1,7 @@
 package sites
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,10 +11,14 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/attention"
+	"github.com/mojo-patch/mojo-patch/patterns/reason"
+	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/registry"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 func checkerOf(m *onnx.Model) *Checker {
@@ -193,5 +198,155 @@ func TestRoutingOf(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// gatedSite returns a checker and the site of a GLU of inputs with these dimensions.
+func gatedSite(t *testing.T, dims ...any) (*Checker, *Site) {
+	t.Helper()
+	b := onnxtest.New(20)
+	gate, up := b.Input("gate", onnx.Float, dims...), b.Input("up", onnx.Float, dims...)
+	y := b.Op("Mul", b.Op("Mul", b.Op("Sigmoid", gate), gate), up)
+	b.Output(y)
+	k, s := siteOf(t, b.Model, &patterns.Match{Op: "GLU", Inputs: []value{gate, up}, Outputs: []value{y},
+		Attributes: fused.GLU{Activation: "silu", Alpha: 1}.Attributes()})
+	f, err := s.Calls[0].Op.Function(s.Calls[0].Site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Calls[0].Node.Overload, s.Functions = f.Overload, []*onnx.Function{f}
+	k.run.HasKernel = func(string) bool { return true }
+	return k, s
+}
+
+// TestSizesOfChecks: inputs without elements and with too many are not tried, and shapes that depend on nothing but
+// their own sizes are tried smaller.
+func TestSizesOfChecks(t *testing.T) {
+	const great = maxElements/2 + 1
+	for name, c := range map[string]struct {
+		dims    []any
+		varying bool
+		want    string
+		tried   int64 // elements of an input; 0: none
+	}{
+		"some":      {[]any{3, 4}, false, "", 12},
+		"none":      {[]any{0, 4}, false, "cannot be checked: an input has no elements", 0},
+		"many":      {[]any{999, 256}, false, "", 2 * 256},
+		"any":       {[]any{999, 256}, true, "", 999 * 256},
+		"too many":  {[]any{1, great}, true, fmt.Sprintf("its inputs have %d elements", 2*great), 0},
+		"all tried": {[]any{256, 256}, false, "", 256 * 256},
+	} {
+		k, s := gatedSite(t, c.dims...)
+		s.slice.varying = c.varying
+		tried := int64(0)
+		k.run.Kernel = func(_ string, _ []*onnx.Attribute, in []*onnx.Tensor) ([]*onnx.Tensor, error) {
+			tried = in[0].Len()
+			return nil, errors.New("no kernel")
+		}
+		err := k.tryNumbers(s, []int{0}, new(prove.CheckReport))
+		if c.want == "" {
+			c.want = "kernel any fails on normal inputs: no kernel"
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || tried != c.tried {
+			t.Errorf("%s: %v after %d elements, want %s after %d", name, err, tried, c.want, c.tried)
+		}
+	}
+}
+
+// TestWhatIsChecked: a check may be left to sites with experts, and a kernel must be shown by some input.
+func TestWhatIsChecked(t *testing.T) {
+	k, s := gatedSite(t, 3, 4)
+	if r, err := k.Check(s); err != nil || r == nil || r.Cases == 0 || r.Kernel != nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+	k.RoutedOnly = true
+	if r, err := k.Check(s); err != nil || r != nil {
+		t.Errorf("a gate is checked as experts: %+v, %v", r, err)
+	}
+	none := 0.0
+	for told, want := range map[bool]string{true: "", false: "rounding differences change the result of mojo.GLU"} {
+		err := k.judge(s, []int{0}, &prove.CheckReport{Kernel: &none, KernelTold: told})
+		if (err == nil) != told || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("the kernel shows %v: %v", told, err)
+		}
+	}
+}
+
+// TestNearEnough: a runtime may be off by a share of the greatest number, by its type, and order equal scores.
+func TestNearEnough(t *testing.T) {
+	floats := func(typ onnx.DataType, list ...float64) *reference.Tensor {
+		return reference.NewFloats(typ, []int{len(list)}, list)
+	}
+	ints := func(list ...int64) *reference.Tensor { return reference.NewInts(onnx.Int64, []int{len(list)}, list) }
+	f, half := onnx.Float, onnx.Float16
+	for i, c := range []struct {
+		want, got *reference.Tensor
+		coarse    onnx.DataType
+		near      bool
+	}{
+		{floats(f, 100, 1), floats(f, 100, 1.09), f, true},
+		{floats(f, 100, 1), floats(f, 100, 1.11), f, false},
+		{floats(f, 100, 1), floats(f, 100, 2.5), half, true},
+		{floats(f, 100, 1), floats(f, 100, 4.5), half, false},
+		{floats(f, 1, 1), floats(f, 1, 1, 1), f, false},
+		{ints(1, 2), ints(2, 1), f, true},
+		{ints(1, 2), ints(1, 2, 3), f, false},
+		{ints(1, 2), floats(f, 2, 1), f, false},
+	} {
+		x, err := c.got.ToONNX("y")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &Site{coarse: c.coarse, Match: &patterns.Match{Outputs: []value{{Name: "y"}}}}
+		if err := s.nearEnough([]*reference.Tensor{c.want}, []*onnx.Tensor{x}); (err == nil) != c.near {
+			t.Errorf("case %d: %v", i, err)
+		}
+	}
+}
+
+// TestRefusedSites: a site needs types, and an op that takes its inputs and returns its outputs.
+func TestRefusedSites(t *testing.T) {
+	for want, change := range map[string]func(m *patterns.Match, x value){
+		"fused": func(*patterns.Match, value) {},
+		"opset": func(m *patterns.Match, _ value) { m.Problem = errors.New("too old") },
+		"unknown": func(m *patterns.Match, x value) {
+			m.Inputs[1] = m.Root.Graph.AddInput("untyped", onnx.Type{})
+		},
+		"signature": func(m *patterns.Match, x value) { m.Inputs = append(m.Inputs, x, x, x) },
+		"types":     func(m *patterns.Match, _ value) { m.Outputs[0].SetType(onnxtest.Type(onnx.Float16, "n", 4)) },
+	} {
+		b := onnxtest.New(20)
+		x := b.Input("x", onnx.Float, "n", 4)
+		y := b.Op("local:Gate", x, x)
+		y.SetType(onnxtest.Type(onnx.Float, "n", 4))
+		m := &patterns.Match{Domain: fused.Domain, Op: "GLU", Inputs: []value{x, x}, Outputs: []value{y},
+			Root: y.Producer, Attributes: fused.GLU{Activation: "silu", Alpha: 1}.Attributes()}
+		change(m, x)
+		rewritetest.OneNode(m, 20)
+		facts := infer.Analyze(b.Model)
+		s, err := NewSite(m, pass.Scopes(b.Model, nil)[0], facts)
+		if err == nil {
+			_, err = s.AddCall(m.Replacement.Nodes[0], &registry.Kernel{ID: "any"}, 20)
+		}
+		if err == nil {
+			err = s.Cut(facts)
+		}
+		got := "fused"
+		if err != nil {
+			got = fmt.Sprint(reason.As(err).Code)
+		}
+		if got != want {
+			t.Errorf("%s: %s, %v", want, got, err)
+		}
+	}
+	var names []string
+	for _, h := range HardInputsOf(fused.Lookup(fused.LatentAttentionName), fused.Site{}) {
+		names = append(names, h.Name)
+		if h.padding.Name != h.Name || h.of(fused.Site{}, 0).Name != prove.Normal.Name {
+			t.Errorf("%s has %s and %s inputs", h.Name, h.padding.Name, h.of(fused.Site{}, 0).Name)
+		}
+	}
+	if len(names) != len(prove.Paddings) {
+		t.Errorf("latents are tried with %q", names)
 	}
 }

@@ -137,6 +137,7 @@ func TestSameSizes(t *testing.T) {
 	b := onnxtest.New(18)
 	x, y := b.Input("x", onnx.Float, "n", 4, "m"), b.Input("y", onnx.Float, "m", "n", 4)
 	u := b.Graph.AddInput("u", onnx.Type{DataType: onnx.Float})
+	none := b.Input("none", onnx.Float, 0)
 	c := &Site{Facts: infer.Analyze(b.Model)}
 	for _, s := range []struct {
 		v    value
@@ -145,9 +146,15 @@ func TestSameSizes(t *testing.T) {
 		at   int
 		same bool
 	}{{x, 0, y, 1, true}, {x, 2, y, 0, true}, {x, 1, y, 2, true}, {x, 0, y, 0, false}, {x, 0, y, 2, false},
-		{u, 0, u, 0, false}} {
+		{u, 0, u, 0, false}, {none, 0, none, 0, true}} {
 		if got := c.sameSize(s.v, s.axis, s.w, s.at); got != s.same {
 			t.Errorf("%s %d and %s %d: %v", s.v.Name, s.axis, s.w.Name, s.at, got)
+		}
+	}
+	for axis, want := range map[int]int64{0: 7, 1: 8, -1: 8, -2: 7} {
+		s := fused.Site{Dims: [][]int64{{7, 8}, {}}}
+		if got := dimOf(s, 0, axis); got != want || dimOf(s, 1, axis) != -1 || dimOf(s, 2, axis) != -1 {
+			t.Errorf("axis %d is %d, want %d", axis, got, want)
 		}
 	}
 	c.Match = &patterns.Match{Inputs: []value{x, y}, Replacement: onnx.NewFunction("", "", "", 18).Body}
@@ -254,5 +261,35 @@ func TestGatesByIDs(t *testing.T) {
 			choosesGates(m, other) {
 			t.Errorf("%s: the ids choose gates: %v", name, !c.alone)
 		}
+	}
+}
+
+// TestVaryingSizes: a site that computes with sizes is tried on one sequence of 1, 2 and enough tokens, and with the
+// model's own sizes.
+func TestVaryingSizes(t *testing.T) {
+	b := onnxtest.New(18)
+	x := b.Input("x", onnx.Float, "b", "s", 8)
+	k := checkerOf(b.Model)
+	known := b.Op("Shape", x)
+	k.run.Facts = infer.Analyze(b.Model)
+	r := &routing{hidden: 8, experts: 20, chosen: 2, roles: []fused.Role{fused.RoleTokens}}
+	c := &Site{Match: &patterns.Match{Inputs: []value{x}}, slice: &slice{varying: true, known: []value{known}}}
+	list, err := k.sizes(c, r)
+	var got []string
+	for _, s := range list {
+		got = append(got, fmt.Sprint(s.shapes[0], s.tokens))
+	}
+	if want := []string{"[1 1 8] 1", "[1 2 8] 2", "[2 3 8] 6", "[1 10 8] 10"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("sizes are %q, want %q, %v", got, want, err)
+	}
+	if s, err := k.sizeOf(c, r, 7); err != nil || fmt.Sprint(s.shapes) != "[[1 7 8]]" || s.tokens != 7 {
+		t.Errorf("7 tokens are %v, %v", s.shapes, err)
+	}
+	if k.tokenFacts(7) != k.tokenFacts(7) {
+		t.Error("facts are found twice")
+	}
+	c.slice.known = []value{x}
+	if _, err := k.sizeOf(c, r, 7); err == nil || !strings.Contains(err.Error(), `the value of "x" is not known`) {
+		t.Errorf("an unknown value: %v", err)
 	}
 }

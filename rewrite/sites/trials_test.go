@@ -122,6 +122,11 @@ func TestTrialsOfSites(t *testing.T) {
 			"16 trials 235271e5", ""},
 		"a capacity": {onnx.Float, 5, 2, false, few(40), nil,
 			"49 trials c32fe4ff", ""},
+		"another number": {onnx.Float, 5, 2, false, func(m *rewritetest.MoE) func() {
+			w := m.Weights
+			m.Weights = m.Op("Where", m.Op("Equal", m.Op("Mod", m.IDs, m.Ints(50)), m.IDs), w, m.Op("Neg", w))
+			return func() { m.Weights = w }
+		}, nil, "49 trials c4f64e2b", ""},
 		"too great a capacity": {onnx.Float, 5, 2, false, few(mostAtOnce + 1), nil,
 			"12 trials and cannot be checked: a node compares with 4097, which may be", ""},
 		"traced experts": {onnx.Float, 5, 2, false, nil, func(on string) bool { return on == "on 4 of 5 experts" },
