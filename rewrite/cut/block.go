@@ -1,6 +1,7 @@
 package cut
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -54,7 +55,7 @@ func (c *Cutter) block(m *patterns.Match, order map[*onnx.Node]int) []*onnx.Node
 }
 
 // source returns the nearest value, before the projection, from which most of the site's token operands (not a past)
-// are computed, or nil if no value qualifies.
+// are computed, or nil if no value qualifies. Among outputs of one node it is the first.
 func (c *Cutter) source(m *patterns.Match, order map[*onnx.Node]int) *onnx.Value {
 	shared := map[*onnx.Value]int{}
 	for _, v := range m.Inputs {
@@ -76,8 +77,8 @@ func (c *Cutter) source(m *patterns.Match, order map[*onnx.Node]int) *onnx.Value
 		if v.Producer == nil || v.Producer.Graph != c.model.Graph {
 			continue
 		}
-		if nearest == nil || n > shared[nearest] ||
-			n == shared[nearest] && order[v.Producer] > order[nearest.Producer] {
+		if nearest == nil || cmp.Or(cmp.Compare(n, shared[nearest]),
+			cmp.Compare(order[v.Producer], order[nearest.Producer]), cmp.Compare(nearest.Output, v.Output)) > 0 {
 			nearest = v
 		}
 	}

@@ -157,6 +157,9 @@ func TestSharedParts(t *testing.T) {
 	noise := b.Op("Add", b.Op("RandomNormal", onnx.IntsAttr("shape", []int64{1, 4})), given)
 	b.Output(noise)
 	dead := b.Op("Acos", b.Op("Asin", x))
+	normed := b.Ops(2, "LayerNormalization", h, b.Floats([]int64{4}, 1, 1, 1, 1))
+	both := b.Op("Min", b.Op("Add", normed[0], b.Op("Exp", normed[1])), b.Op("Sub", normed))
+	b.Output(both)
 	picked := b.Ops(2, "TopK", h, b.Ints(2))
 	picked[0].Producer.Outputs[0] = nil
 	c := New(b.Model)
@@ -176,6 +179,8 @@ func TestSharedParts(t *testing.T) {
 			"exp abs neg mul sin from z relu to sin"},
 		"two sites": {func() (*Part, error) { return c.Sites(site(first, h, z), site(second, mask, between)) },
 			"exp abs neg mul sin neg_1 sub from z relu to sub"},
+		"two outputs of the source": {func() (*Part, error) { return c.Block(site(both, both.Producer.Inputs...)) },
+			"add_1 sub_1 min from layernormalization exp_1 layernormalization_1 to min"},
 		"random numbers": {func() (*Part, error) { return c.Around(noise.Producer) },
 			"add from randomnormal given to add"},
 		"of an unread value": {func() (*Part, error) {
