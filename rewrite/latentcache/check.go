@@ -315,7 +315,10 @@ func allLatents(in []*reference.Tensor) *reference.Tensor {
 func (c *latentChange) latentKernel(site fused.Site, in, want []*reference.Tensor, r *prove.CheckReport) error {
 	got, err := c.CompareKernel(&prove.KernelRun{Op: fused.Lookup(fused.LatentAttentionName), Site: site, In: in,
 		Want: want}, r)
-	if got != nil && err == nil && !slices.Equal(got[1].F, want[1].F) {
+	switch {
+	case got != nil && err != nil:
+		err = fmt.Errorf("it differs from the op's definition: %w", err)
+	case got != nil && !slices.Equal(got[1].F, want[1].F):
 		err = errors.New("the latents in present differ")
 	}
 	if err != nil {

@@ -424,7 +424,8 @@ func TestUnsupportedAttention(t *testing.T) {
 // TestLatentCacheIsChecked has sites that differ from their analysis, and a wrong kernel.
 func TestLatentCacheIsChecked(t *testing.T) {
 	for name, want := range map[string]string{"": "", "weights of the other layer": `"Y" differs`,
-		"another latent": "cannot be checked", "a wrong kernel": "its kernel: output"} {
+		"another latent": "cannot be checked",
+		"a wrong kernel": "its kernel: it differs from the op's definition: output"} {
 		t.Run(name, func(t *testing.T) {
 			m := rewritetest.ReadModel(t, naiveLatent)
 			applytest.Apply(t, m)

@@ -265,19 +265,22 @@ func TestStaticCacheIsRefused(t *testing.T) {
 	}
 }
 
-// TestStaticCacheIsChecked has a kernel that skips a row, and lengths of another input.
+// TestStaticCacheIsChecked has a kernel with a wrong result or row, and lengths of another input.
 func TestStaticCacheIsChecked(t *testing.T) {
-	broken := rewritetest.Kernel(func(in, out []*reference.Tensor) {
-		if len(in) > fused.AttentionPastLength && out[1].Len() > 0 {
-			out[1].F[out[1].Len()-1]++
-		}
-	})
-	for _, verify := range []rewrite.Verify{rewrite.VerifyDistinct, rewrite.VerifyRouted} {
-		_, err := rewrite.Apply(rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"),
-			rewrite.Request{AssumeAvailable: true, KernelCheck: broken, Verify: verify,
-				StaticCache: &staticcache.Options{}})
-		if err == nil || !strings.Contains(err.Error(), `"present_key" differs by 1,`) {
-			t.Errorf("%s: a kernel that writes another row: %v", verify, err)
+	for output, want := range []string{`its kernel: it differs from the op's definition: output "Y" by`,
+		`"present_key" differs by 1,`} {
+		broken := rewritetest.Kernel(func(in, out []*reference.Tensor) {
+			if len(in) > fused.AttentionPastLength && out[output].Len() > 0 {
+				out[output].F[out[output].Len()-1]++
+			}
+		})
+		for _, verify := range []rewrite.Verify{rewrite.VerifyDistinct, rewrite.VerifyRouted} {
+			_, err := rewrite.Apply(rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"),
+				rewrite.Request{AssumeAvailable: true, KernelCheck: broken, Verify: verify,
+					StaticCache: &staticcache.Options{}})
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: a kernel whose output %d is wrong: %v", verify, output, err)
+			}
 		}
 	}
 	run := patched(t, rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"))

@@ -158,7 +158,10 @@ func (c *cacheChange) checkKernel(s *cacheSite, in, want []*reference.Tensor, r 
 	result := make([]*reference.Tensor, len(want)) // without the rows
 	result[0] = want[0]
 	got, err := c.CompareKernel(&prove.KernelRun{Op: op, Site: c.inPlace(s), In: in, Want: result}, r)
-	if got == nil || err != nil {
+	switch {
+	case got != nil && err != nil:
+		return fmt.Errorf("it differs from the op's definition: %w", err)
+	case got == nil:
 		return err
 	}
 	rows := prove.Comparison{Names: op.OutputNames()[1:], By: "the kernel", Bound: prove.BitForBit, Strict: true,
