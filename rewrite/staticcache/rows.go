@@ -352,10 +352,46 @@ func (c *cacheChange) countRows() error {
 		c.edit.Reread(v, x)
 		c.edit.Drop(v.Producer)
 	}
+	c.reshapeRows()
 	c.readOfNew(func(name string) *onnx.Value {
 		x := c.compute(g, "GatherElements", g.NewValue(name), c.counted, c.rows)
 		c.edit.SetAttr(x.Producer, onnx.IntAttr("axis", 1))
 		return x
 	})
 	return nil
+}
+
+// reshapeRows makes a Reshape of values computed from positions keep their rows. An export in which all sequences share
+// one row may have written that number as a constant: [1, -1, 12] for angles that are repeated for neighbors, or for
+// embeddings of positions that were read as one list.
+func (c *cacheChange) reshapeRows() {
+	g := c.Model.Graph
+	var count *onnx.Value // the number of rows
+	for _, n := range slices.Clone(g.Nodes) {
+		if !n.Is("Reshape") || len(n.Inputs) != 2 || n.Inputs[1].Constant() == nil || !depends(c.runs, n.Outputs[0]) {
+			continue
+		}
+		x, y := c.runs[0].values[n.Inputs[0]], c.runs[0].values[n.Outputs[0]]
+		shape, err := reference.FromONNX(n.Inputs[1].Constant())
+		if err != nil || x == nil || len(x.Shape) == 0 || len(shape.I) < 2 || shape.I[0] != 1 {
+			continue
+		}
+		sizes, name := shape.I, n.Outputs[0].Name+"_rows"
+		if x.Shape[0] == 1 && (n.AttrInt("allowzero", 0) == 0 || !slices.Contains(sizes, 0)) {
+			sizes = slices.Clone(sizes)
+			sizes[0] = 0 // as many as in the input
+			c.edit.SetInput(n, 1, c.edit.AddInitializer(g, onnx.NewInt64s(name, sizes)))
+			c.edit.SetAttr(n, onnx.IntAttr("allowzero", 0))
+		} else if sizes[1] == -1 && int64(y.Shape[1]) == c.added[0] {
+			if count == nil {
+				shape := c.compute(g, "Shape", g.NewValue("rows_shape"), c.rows)
+				zero := c.edit.AddInitializer(g, onnx.NewInt64s("first_axis", []int64{0}))
+				count = c.compute(g, "Gather", g.NewValue("rows"), shape, zero)
+			}
+			rest := c.edit.AddInitializer(g, onnx.NewInt64s(name+"_rest", sizes[1:]))
+			joined := c.compute(g, "Concat", g.NewValue(name), count, rest)
+			c.edit.SetAttr(joined.Producer, onnx.IntAttr("axis", 0))
+			c.edit.SetInput(n, 1, joined)
+		}
+	}
 }

@@ -21,6 +21,32 @@ func TestRowLengthsOfADecoder(t *testing.T) {
 	t.Run("from the past", func(t *testing.T) { rowsOfADecoder(t, func(*onnx.Model) {}) })
 	t.Run("sums of the mask", func(t *testing.T) { rowsOfADecoder(t, sumMask) })
 	t.Run("the mask of the new tokens", func(t *testing.T) { rowsOfADecoder(t, maskNew) })
+	t.Run("one row as a number", func(t *testing.T) { rowsOfADecoder(t, numberOfRows) })
+}
+
+// numberOfRows gives cosines and positions their shapes by constants that say that all sequences share one row.
+func numberOfRows(m *onnx.Model) {
+	g := m.Graph
+	reshaped := func(v *onnx.Value, shape ...int64) *onnx.Value {
+		out := g.NewValue("made")
+		sizes := g.AddInitializer(onnx.NewInt64s("shape", shape))
+		n := g.AddNode("Reshape", []*onnx.Value{v, sizes}, []*onnx.Value{out})
+		n.SetAttr(onnx.IntAttr("allowzero", 1))
+		return out
+	}
+	for name, shapes := range map[string][][]int64{
+		"unsqueeze_13": {{-1}, {1, -1, 1}},
+		"unsqueeze_14": {{1, 1, -1, 16}},
+	} {
+		v := g.Value(name)
+		uses := slices.Clone(v.Uses())
+		for _, shape := range shapes {
+			v = reshaped(v, shape...)
+		}
+		for _, use := range uses {
+			use.Node.SetInput(use.Index, v)
+		}
+	}
 }
 
 // maskNew multiplies the new tokens by their columns of the mask, which are its last ones.
@@ -175,6 +201,13 @@ func TestRowLengthsAreRefused(t *testing.T) {
 				limit := m.Graph.AddInitializer(onnx.NewFloat32s("limit", []int64{1}, []float32{50}))
 				greatest := node(m, "ReduceMax", v)
 				return node(m, "Where", node(m, "Greater", greatest, limit), node(m, "Add", v, v), v)
+			})
+		}, "differs from its value for each sequence in a batch of one"},
+		"a row as a number, of another order": {func(m *onnx.Model) {
+			instead(m, "unsqueeze_13", func(v *onnx.Value) *onnx.Value {
+				x := node(m, "Transpose", v) // the tokens first
+				x.Producer.SetAttr(onnx.IntsAttr("perm", []int64{1, 0, 2}))
+				return node(m, "Reshape", x, m.Graph.AddInitializer(onnx.NewInt64s("shape", []int64{1, -1, 1})))
 			})
 		}, "differs from its value for each sequence in a batch of one"},
 		"another axis": {func(m *onnx.Model) {
