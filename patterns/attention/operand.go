@@ -72,7 +72,9 @@ func (b *block) operands(v *onnx.Value, heads []int, length func(lengths) int64)
 			length = func(n lengths) int64 { return n.queries }
 			continue
 		}
-		if v = movedFrom(b.g, n); v == nil {
+		// The op would compute in the wider type of numbers that are rounded first, such as queries rotated in float32.
+		made := b.g.Facts.DataType(v)
+		if v = movedFrom(b.g, n); v == nil || match.Widens(made, b.g.Facts.DataType(v)) {
 			break
 		}
 	}
