@@ -282,6 +282,11 @@ func TestLatentCacheOfLatents(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `input "past_w" is not a cache of latent attention`) {
 		t.Errorf("another cache: %v", err)
 	}
+	_, err = rewrite.Apply(latentCached(t, false), rewrite.Request{AssumeAvailable: true,
+		StaticCache: &staticcache.Options{}})
+	if err == nil || !strings.Contains(err.Error(), "if these are latents, add --mla-cache") {
+		t.Errorf("latents in buffers: %v", err)
+	}
 }
 
 func typeOf(v *onnx.Value) onnx.Type {

@@ -52,6 +52,17 @@ func (c *cacheChange) unfused(v *onnx.Value, join *onnx.Node) error {
 		return fmt.Errorf("node %q (Attention) reads %q, which node %q (Concat) joins from new rows and the "+
 			"cache %q, instead of the cache itself", n.Label(), join.Outputs[0].Name, join.Label(), v.Name)
 	}
+	fusedNode := func(w *onnx.Value) bool { return w.Producer != nil && w.Producer.Domain == fused.Domain }
+	for w := range onnx.Downstream(fusedNode, join.Outputs[0]) {
+		for _, u := range w.Uses() {
+			if n := u.Node; n.Domain == fused.Domain && n.OpType == fused.AttentionName && u.Index > fused.AttentionQ &&
+				u.Index < fused.AttentionKeyValid {
+				return fmt.Errorf("node %q (Attention) reads keys and values that are computed from all rows of the "+
+					"cache %q, which node %q (Concat) joins with new ones: if these are latents, add --mla-cache",
+					n.Label(), v.Name, join.Label())
+			}
+		}
+	}
 	return fmt.Errorf("no fused attention reads the cache %q, which node %q (Concat) joins with new rows (inspect "+
 		"--why shows why)", v.Name, join.Label())
 }
