@@ -125,12 +125,20 @@ func (c *cacheChange) checkRowsAt(w int, lengths []int64, all map[*onnx.Value]*r
 			return fmt.Errorf("%q is %d for a token at position %d", c.rows.Name, x, want)
 		}
 	}
+	fixed := map[*onnx.Value]bool{} // such as the number of channels of a table
+	for v, x := range all {
+		k, ok := c.patched.Constant(v)
+		fixed[v] = ok && sameElements(k, x)
+	}
 	for b, length := range lengths {
 		alone, err := c.atLengths(w, []int64{length})
 		if err != nil {
 			return err
 		}
 		for v, x := range all {
+			if fixed[v] && alone[v] != nil && sameElements(x, alone[v]) {
+				continue
+			}
 			if c.leaves(all, v) && !isRow(x, alone[v], b, batch) {
 				return fmt.Errorf("%q, which is computed from positions, differs from its value for each sequence in "+
 					"a batch of one", v.Name)
@@ -139,6 +147,9 @@ func (c *cacheChange) checkRowsAt(w int, lengths []int64, all map[*onnx.Value]*r
 	}
 	for v, x := range all {
 		for _, use := range v.Uses() {
+			if fixed[v] {
+				continue
+			}
 			if all[use.Node.Outputs[0]] == nil && !c.takesRows(use, len(x.Shape), int64(batch), w) {
 				return fmt.Errorf("node %q (%s) reads %q, but is not known to take a row of it for each sequence",
 					use.Node.Label(), use.Node.OpType, v.Name)

@@ -24,7 +24,8 @@ func TestRowLengthsOfADecoder(t *testing.T) {
 	t.Run("one row as a number", func(t *testing.T) { rowsOfADecoder(t, numberOfRows) })
 }
 
-// numberOfRows gives cosines and positions their shapes by constants that say that all sequences share one row.
+// numberOfRows gives cosines and positions their shapes by constants that say that all sequences share one row, and
+// reads the number of their channels.
 func numberOfRows(m *onnx.Model) {
 	g := m.Graph
 	reshaped := func(v *onnx.Value, shape ...int64) *onnx.Value {
@@ -46,6 +47,21 @@ func numberOfRows(m *onnx.Model) {
 		for _, use := range uses {
 			use.Node.SetInput(use.Index, v)
 		}
+	}
+	node := func(op string, inputs ...*onnx.Value) *onnx.Value {
+		out := g.NewValue("made")
+		g.AddNode(op, inputs, []*onnx.Value{out})
+		return out
+	}
+	numbers := func(x ...int64) *onnx.Value { return g.AddInitializer(onnx.NewInt64s("numbers", x)) }
+	channels := node("Slice", node("Shape", g.Value("cos")), numbers(2), numbers(3))
+	tokens := g.Value("embedding")
+	uses := slices.Clone(tokens.Uses())
+	all := node("Concat", node("Slice", tokens, channels, numbers(1<<30), numbers(2)),
+		node("Slice", tokens, numbers(0), channels, numbers(2)))
+	all.Producer.SetAttr(onnx.IntAttr("axis", 2))
+	for _, use := range uses {
+		use.Node.SetInput(use.Index, all)
 	}
 }
 
@@ -202,6 +218,11 @@ func TestRowLengthsAreRefused(t *testing.T) {
 				greatest := node(m, "ReduceMax", v)
 				return node(m, "Where", node(m, "Greater", greatest, limit), node(m, "Add", v, v), v)
 			})
+		}, "differs from its value for each sequence in a batch of one"},
+		"the number of rows with data": {func(m *onnx.Model) {
+			x := node(m, "Cast", node(m, "Gather", node(m, "Shape", m.Graph.Value("cos")), number(m, 0)))
+			x.Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Float)))
+			instead(m, "embedding", func(v *onnx.Value) *onnx.Value { return node(m, "Mul", v, node(m, "Add", x, x)) })
 		}, "differs from its value for each sequence in a batch of one"},
 		"a row as a number, of another order": {func(m *onnx.Model) {
 			instead(m, "unsqueeze_13", func(v *onnx.Value) *onnx.Value {
