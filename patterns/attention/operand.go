@@ -55,8 +55,15 @@ func (b *block) operands(v *onnx.Value, heads []int, length func(lengths) int64)
 		turned = append(turned, b.as(v, a, nil, length, nil)...)
 	}
 	var c *cache
+	narrowest := b.g.Facts.DataType(v)
 	for range maxChain {
+		if t := b.g.Facts.DataType(v); match.Widens(t, narrowest) {
+			narrowest = t
+		}
 		for i, kind := range operandAxes {
+			if match.Widens(narrowest, b.g.Facts.DataType(v)) {
+				break // numbers that are rounded before the product, such as queries rotated in float32
+			}
 			var list []operand
 			for _, a := range kind {
 				list = append(list, b.as(v, a, heads, length, c)...)
@@ -72,9 +79,7 @@ func (b *block) operands(v *onnx.Value, heads []int, length func(lengths) int64)
 			length = func(n lengths) int64 { return n.queries }
 			continue
 		}
-		// The op would compute in the wider type of numbers that are rounded first, such as queries rotated in float32.
-		made := b.g.Facts.DataType(v)
-		if v = movedFrom(b.g, n); v == nil || match.Widens(made, b.g.Facts.DataType(v)) {
+		if v = movedFrom(b.g, n); v == nil {
 			break
 		}
 	}
