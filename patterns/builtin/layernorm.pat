@@ -20,6 +20,13 @@ pattern AddLayerNorm(x, residual, scale, bias) -> y, sum {
   where epsilon > 0 && dim(scale, -1) == dim(sum, -1) && dim(bias, -1) == dim(sum, -1) && sameshape(x, residual) && sameshape(x, y) && (type(y) == type(sum) || op == 1 && type(sum) == "float32") && type(scale) == type(y) && type(bias) == type(y) && !reads(scale, sum) && !reads(bias, sum)
 } => mojo.AddLayerNorm(x, residual, scale, bias; epsilon=epsilon)
 
+# The norm of a model without biases (ModernBERT, OLMo): the op adds zeros. A scale computed from x would be another function.
+pattern AddLayerNorm(x, residual, scale) -> y, sum {
+  sum = Add(x, residual)
+  y   = LayerNormalization<axis=-1, epsilon=$epsilon, stash_type=1>(Cast?(sum), Row(scale))
+  where epsilon > 0 && dim(scale, -1) == dim(sum, -1) && sameshape(x, residual) && sameshape(x, y) && (type(y) == type(sum) || type(sum) == "float32") && type(scale) == type(y) && !reads(scale, sum)
+} => mojo.AddLayerNorm(x, residual, scale, Sub(scale, scale); epsilon=epsilon)
+
 # LayerNorm written out (Ba, Kiros and Hinton 2016): (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale [+ bias]. It becomes the
 # standard's op, for which runtimes have kernels. The scale comes before the cast back to the type of x (Cohere) or after it.
 

@@ -148,7 +148,8 @@ func (n norm) layerNorm(x *onnx.Value, rows []*onnx.Value) *onnx.Value {
 	return y
 }
 
-// WriteAddLayerNorm writes a residual addition, perhaps with a bias on x, and the sum's LayerNorm.
+// WriteAddLayerNorm writes a residual addition, perhaps with a bias on x, and the sum's LayerNorm. If this is one op, a
+// bias is optional.
 func WriteAddLayerNorm(w *writer.Writer) []*onnx.Value {
 	last := writer.Choose(w, 4, 6, 8)
 	dims := append(w.Rows(1, 3, last), writer.Dim{Name: "", Size: last})
@@ -163,7 +164,11 @@ func WriteAddLayerNorm(w *writer.Writer) []*onnx.Value {
 	if w.Opset < 17 || w.Chance(3) {
 		return []*onnx.Value{n.layerNorm(sum, in[2:4]), sum}
 	}
-	rows := []any{sum, in[2], in[3], onnx.FloatAttr("epsilon", float32(n.epsilon))}
+	rows := []any{sum, in[2]}
+	if x != in[0] || !w.Chance(3) {
+		rows = append(rows, in[3])
+	}
+	rows = append(rows, onnx.FloatAttr("epsilon", float32(n.epsilon)))
 	if w.Square && w.Wrong("normalized over two axes") {
 		rows = append(rows, onnx.IntAttr("axis", -2))
 	}
