@@ -92,7 +92,7 @@ func (f *options) check(c *cobra.Command) error {
 	if f.backend.Evaluator {
 		return errors.New("bench times models only in onnxruntime, not in the built-in evaluator")
 	}
-	f.backend.Fallback = false
+	f.backend.Fallback, f.backend.RuntimeOnly = false, true
 	if err := f.inputs.Check(c); err != nil {
 		return err
 	}

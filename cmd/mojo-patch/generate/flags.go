@@ -119,7 +119,7 @@ func (f *options) check(c *cobra.Command) error {
 	if f.backend.Evaluator {
 		return errors.New("generate runs models only in onnxruntime, not in the built-in evaluator")
 	}
-	f.backend.Fallback = false
+	f.backend.Fallback, f.backend.RuntimeOnly = false, true
 	changed := c.Flags().Changed
 	cuda := f.backend.Provider == session.ProviderCUDA
 	if f.graphGiven = changed("cuda-graph"); f.graph && !cuda {

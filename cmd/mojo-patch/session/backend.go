@@ -33,6 +33,8 @@ type Backend struct {
 	CUDA    map[string]string // more options of the CUDA provider
 	// OpenModel opens a model at its path; nil for ort.Open.
 	OpenModel func(*onnx.Model, ...ort.Option) (*ort.Session, error)
+	// RuntimeOnly says that the command runs models only in onnxruntime, so no message advises --evaluator.
+	RuntimeOnly bool
 	// Fallback runs a model in the evaluator if onnxruntime is not found. demand makes a missing kernel library an
 	// error.
 	Fallback, demand bool
@@ -226,7 +228,7 @@ func (b *Backend) Session(a *cli.App, m *onnx.Model, lib ort.Library, more ...or
 	}
 	session, err := open(m, append(options, more...)...)
 	if err != nil {
-		return nil, "", refusal(err)
+		return nil, "", b.refusal(err)
 	}
 	b.placed(a, session, m.Path)
 	return session, what, nil
@@ -234,7 +236,7 @@ func (b *Backend) Session(a *cli.App, m *onnx.Model, lib ort.Library, more ...or
 
 // refusal classifies why onnxruntime did not open a model. It looks at the message because error codes do not tell
 // these cases apart.
-func refusal(err error) error {
+func (b *Backend) refusal(err error) error {
 	switch text := err.Error(); {
 	case errors.Is(err, ort.ErrNoLibrary):
 		return err
@@ -243,6 +245,9 @@ func refusal(err error) error {
 	case strings.Contains(text, "fallback to CPU EP has been explicitly disabled"):
 		return cli.Failed(fmt.Errorf("%w\n(to list the ops that are left to the CPU, use -v without --provider-only)",
 			err))
+	case strings.Contains(text, "Could not find an implementation") && b.RuntimeOnly:
+		return cli.Failed(fmt.Errorf("%w\n(onnxruntime's CPU provider lacks this op or its type: convert the model "+
+			"with mojo-patch apply --dtype float32, or choose another --provider)", err))
 	case strings.Contains(text, "Could not find an implementation"):
 		return cli.Failed(fmt.Errorf("%w\n(use --evaluator to run types and ops that onnxruntime's CPU provider "+
 			"lacks)", err))
