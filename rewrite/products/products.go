@@ -142,10 +142,11 @@ func (m *merger) merge(g *onnx.Graph, group []*onnx.Node) error {
 	}
 	weight := m.edit.AddInitializer(g, joined)
 	if outputs == 0 {
-		t := m.edit.AddNode(g, "Transpose", []*onnx.Value{weight}, []*onnx.Value{g.NewValue(weight.Name + "_transposed")},
+		turned := g.NewValue(weight.Name + "_transposed")
+		t := m.edit.AddNode(g, "Transpose", []*onnx.Value{weight}, []*onnx.Value{turned},
 			onnx.IntsAttr("perm", []int64{1, 0}))
 		t.Name = first.Label() + "_merged_transpose"
-		weight = t.Outputs[0]
+		weight = turned
 	}
 	all := g.NewValue(first.Outputs[0].Name + "_merged")
 	product := m.edit.AddNode(g, "MatMul", []*onnx.Value{first.Input(0), weight}, []*onnx.Value{all})

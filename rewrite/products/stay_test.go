@@ -15,8 +15,8 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// kinds are the kinds of products of float32 tokens: by floats, also behind a Transpose, by float16 in two layouts, or by
-// quantized numbers.
+// kinds are the kinds of products of float32 tokens: by floats, also behind a Transpose, by float16 in two layouts, or
+// by quantized numbers.
 var kinds = []string{"float", "transposed", "half", "turned", "quantized"}
 
 // twoProducts returns a model with two products of x by constant weights of a kind.
