@@ -285,7 +285,7 @@ func TestVaryingSizes(t *testing.T) {
 	if s, err := k.sizeOf(c, r, 7); err != nil || fmt.Sprint(s.shapes) != "[[1 7 8]]" || s.tokens != 7 {
 		t.Errorf("7 tokens are %v, %v", s.shapes, err)
 	}
-	if k.tokenFacts(7) != k.tokenFacts(7) {
+	if first := k.tokenFacts(7); k.tokenFacts(7) != first {
 		t.Error("facts are found twice")
 	}
 	c.slice.known = []value{x}
