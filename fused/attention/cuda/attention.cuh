@@ -24,6 +24,9 @@ bool AttentionLatentTakes(const MojoAttentionArgs& a);
 size_t AttentionLatentScratch(const MojoAttentionArgs& a);
 cudaError_t AttentionLatent(const MojoAttentionArgs& a, cudaStream_t stream);
 
+// NextTag returns a new 48-bit number for each launch.
+unsigned long long NextTag();
+
 inline size_t PairsOf(const MojoAttentionArgs& a) { return a.batch * a.key_heads; }
 inline size_t RowsOf(const MojoAttentionArgs& a) { return a.queries * (a.heads / a.key_heads); }
 

@@ -179,16 +179,6 @@ SplitWork Divide(const MojoAttentionArgs& a, Room<256>* room, int* warps) {
   return work;
 }
 
-// NextTag returns a new 48-bit number for each launch.
-unsigned long long NextTag() {
-  static std::atomic<unsigned long long> next(
-      static_cast<unsigned long long>(std::chrono::system_clock::now().time_since_epoch().count()));
-  unsigned long long v = next.fetch_add(0x9e3779b97f4a7c15ull, std::memory_order_relaxed);
-  v = (v ^ v >> 30) * 0xbf58476d1ce4e5b9ull;
-  v = (v ^ v >> 27) * 0x94d049bb133111ebull;
-  return (v ^ v >> 31) >> kTagShift;
-}
-
 template <class T, int kWidth>
 cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
   Room<256> room{static_cast<char*>(a.scratch)};
@@ -218,6 +208,15 @@ cudaError_t Run(const MojoAttentionArgs& a, cudaStream_t stream) {
 constexpr size_t kFewRows = 16, kMostInGrid = 65535;
 
 }  // namespace
+
+unsigned long long NextTag() {
+  static std::atomic<unsigned long long> next(
+      static_cast<unsigned long long>(std::chrono::system_clock::now().time_since_epoch().count()));
+  unsigned long long v = next.fetch_add(0x9e3779b97f4a7c15ull, std::memory_order_relaxed);
+  v = (v ^ v >> 30) * 0xbf58476d1ce4e5b9ull;
+  v = (v ^ v >> 27) * 0x94d049bb133111ebull;
+  return (v ^ v >> 31) >> kTagShift;
+}
 
 bool AttentionSplitTakes(const MojoAttentionArgs& a) {
   return Pieces(a) && RowsOf(a) <= kFewRows && a.width <= 256 && a.value_width <= 256 && a.batch <= kMostInGrid &&

@@ -1,16 +1,16 @@
-// PagedAttention on CUDA: writes the pools, then chooses the kernel that attends.
+// PagedAttention on CUDA: writes the pools, unless the kernel that attends does, and chooses that kernel.
 //
 // Bytes moved: the keys and values of all sequences once for each group of heads, q and y once, and both pools twice
 // if they are not their results. In decoding the floor is those bytes over the memory bandwidth.
 #include <algorithm>
 
-#include "attention/cuda/paged_attention.cuh"
+#include "attention/cuda/paged_stage.cuh"
 
 namespace mojo {
 namespace paged {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256, kMostClusterBits = 3, kMostCluster = 1 << kMostClusterBits;
 
 // WritePool copies the new keys, or values, to their rows of the pool. keys and values are the units of a row.
 //
@@ -45,11 +45,35 @@ cudaError_t Write(const Params& p, cudaStream_t stream) {
           stream)) {
     return e;
   }
-  if (p.tokens == 0 || p.key_heads == 0 || p.sequences == 0) return cudaSuccess;
+  if (p.tokens == 0 || p.key_heads == 0 || p.sequences == 0 || p.concurrent) return cudaSuccess;
   const bool pieces = p.width * size % 16 == 0 && p.value_width * size % 16 == 0 &&
                       AllAligned(16, p.k, p.v, p.key_cache_out, p.value_cache_out);
   if (pieces) return Run<uint4>(p, stream);
   return size == 4 ? Run<float>(p, stream) : Run<uint16_t>(p, stream);
+}
+
+// DivideFew chooses AttendFew's grid for sequences of the average number of tokens, whose rows may be longer, and of as
+// many keys as the table has room for. The time is that of the nodes that blocks add one after the other, and one more
+// node to begin and end.
+void DivideFew(Params* p) {
+  const Device& device = TheDevice();
+  const size_t tokens = std::min<size_t>(p->few, DivideUp(p->tokens, p->sequences));
+  p->row_tiles = std::max(1, static_cast<int>(DivideUp(tokens * p->group, kTileRows)));
+  p->slices = static_cast<int>(DivideUp(p->value_width, p->width <= 64 && p->value_width <= 64 ? 64 : 128));
+  p->most_nodes = MostNodes(p->columns * p->block);
+  const size_t tiles = p->sequences * p->key_heads * p->row_tiles * p->slices;
+  const auto waves = [&](int splits, int bits) {
+    const size_t fit = bits == 0 ? device.multiprocessors : device.clustered[bits];
+    return fit == 0 ? SIZE_MAX : std::max<size_t>(1, DivideUp(tiles * splits, fit * kBeside));
+  };
+  size_t least = SIZE_MAX;
+  for (int splits = 1; splits == 1 || splits < 2 * p->most_nodes; splits += std::min(splits, kMostCluster)) {
+    const size_t time = waves(splits, 0) * (DivideUp(p->most_nodes, splits) + 1);
+    if (time < least) p->splits = splits, least = time;
+  }
+  int bits = kMostClusterBits;
+  while (bits > 0 && (1 << bits > p->splits || waves(p->splits, bits) > waves(p->splits, 0))) --bits;
+  p->cluster = 1 << bits;
 }
 
 }  // namespace
@@ -70,20 +94,28 @@ cudaError_t Attend(const Params& p, Attends* mma, Attends* any, cudaStream_t str
   return (MmaTakes(p) ? mma : any)(p, stream);
 }
 
-Params Prepare(const MojoQPagedAttentionArgs& a, Room<256>* room) {
+Params Prepare(const MojoQPagedAttentionArgs& a, bool codes, Room<256>* room) {
   Params p{};
   static_cast<MojoQPagedAttentionArgs&>(p) = a;
   p.group = static_cast<int>(a.key_heads > 0 ? a.heads / a.key_heads : 0);
   p.window = std::min<int64_t>(a.window, INT32_MAX);
-  if (p.group == 0 || !MmaTakes(a)) return p;
+  p.by_group = p.group > 0 ? (65535 + p.group) / p.group : 0;
+  p.block_bits = -1;
+  for (int bits = 0; bits < 31; ++bits) {
+    if (a.block == size_t{1} << bits) p.block_bits = bits;
+  }
+  if (p.group == 0 || !MmaTakes(a) || a.sequences == 0 || a.columns * a.block == 0) return p;
   p.few = kFewRows / p.group;
+  if (p.few == 0) return p;
+  const bool pieces = codes ? a.width % 16 == 0 && a.value_width % 16 == 0 : AllAligned(16, a.k, a.v);
+  p.concurrent = pieces && a.blocks > 0 && a.value_width > 0 && a.tokens <= kMostNew && a.sequences <= kMostNew;
+  DivideFew(&p);
+  if (p.splits == 1) return p;  // results are written directly
   p.packed = a.tokens <= a.sequences * p.few;
-  const size_t slots = p.packed ? a.tokens : a.sequences * p.few;
-  p.part_slots = static_cast<int>(std::min<size_t>(kMostParts, DivideUp(a.columns * a.block, kPart)));
-  if (p.part_slots < 2) return p;  // results are written directly
-  const size_t rows = slots * a.heads * p.part_slots;
+  const size_t rows = (p.packed ? a.tokens : a.sequences * p.few) * a.heads * p.most_nodes;
+  p.finished = room->Take<unsigned long long>(a.sequences * a.key_heads * kMostTiles * p.slices);
   p.part = room->Take<float>(rows * a.value_width);
-  p.state = room->Take<float2>(rows);
+  p.state = room->Take<float2>(rows * p.slices);
   return p;
 }
 
@@ -96,7 +128,7 @@ size_t MojoPagedAttentionScratch(const MojoPagedAttentionArgs* args) {
   Room<256> room;
   MojoQPagedAttentionArgs all;
   static_cast<MojoPagedAttentionArgs&>(all) = *args;
-  paged::Prepare(all, &room);
+  paged::Prepare(all, false, &room);
   return room.used;
 }
 
@@ -105,7 +137,7 @@ cudaError_t MojoCudaPagedAttention(const MojoPagedAttentionArgs* args, cudaStrea
   static_cast<MojoPagedAttentionArgs&>(a) = *args;
   if (paged::IsTooLarge(a)) return cudaErrorInvalidValue;
   Room<256> room{static_cast<char*>(a.scratch)};
-  const paged::Params p = paged::Prepare(a, &room);
+  const paged::Params p = paged::Prepare(a, false, &room);
   if (cudaError_t e = paged::Write(p, stream)) return e;
   return paged::Attend(p, paged::AttendMma, paged::AttendAny, stream);
 }

@@ -1,8 +1,6 @@
 // Shared parts of PagedAttention's kernels: sequences, rows of the pool, and the order of sums.
 //
-// A row of queries is a token and one of the heads that share its keys: row token * group + member of a sequence. The
-// keys of a row are cut into parts at fixed multiples of a number that only the sequence's length decides, and the
-// parts are added in order, so that a result never depends on other sequences.
+// A row of queries is a token and one of the heads that share its keys: row token * group + member of a sequence.
 #pragma once
 
 #include <initializer_list>
@@ -13,19 +11,26 @@
 namespace mojo {
 namespace paged {
 
-constexpr int kTile = 64;       // keys that are multiplied at once
-constexpr int kPart = 128;      // keys of a part, or a multiple of it
-constexpr int kMostParts = 64;  // of a sequence
-constexpr int kFewRows = 64;    // a sequence with more rows has no parts
+constexpr int kFewRows = 64;  // the most rows of a sequence that AttendFew takes
 
 // Params are the arguments of a kernel.
 struct Params : MojoQPagedAttentionArgs {
-  int group;       // heads that share keys
-  int few;         // tokens of the longest sequence that has parts
-  bool packed;     // slots of parts are tokens, otherwise sequence * few + token
-  int part_slots;  // parts of a row that scratch memory has room for
-  float* part;     // [slots, heads, part_slots, value_width]
-  float2* state;   // [slots, heads, part_slots]: the greatest score, and the sum of weights
+  int group;                     // heads that share keys
+  int by_group;                  // 65536 / group, rounded up: a row of few times that, over 65536, is its token
+  int block_bits;                // block is 2 to that power, -1 if it is none
+  int few;                       // tokens of the longest sequence of few rows
+  bool concurrent;               // AttendFew runs while the new rows are written to the pools
+  bool packed;                   // slots of parts are tokens, otherwise sequence * few + token
+  int row_tiles;                 // of AttendFew's grid
+  int slices;                    // of the values' channels
+  int splits;                    // blocks that share a tile's keys
+  int cluster;                   // blocks of a cluster
+  int stages;                    // of a warp's ring
+  int most_nodes;                // that scratch memory has room for
+  unsigned long long tag;        // of this launch
+  unsigned long long* finished;  // [sequences, key_heads, kMostTiles, slices]: CountsLast's counters
+  float* part;                   // [slots, heads, most_nodes, value_width]
+  float2* state;                 // [slots, heads, most_nodes, slices]: the greatest score, and the sum of weights
 };
 
 // Sequence is one of the sequences.
@@ -39,10 +44,7 @@ struct Sequence {
     past = min(max(__ldg(p.past + n), 0), max(room - added, 0));
     length = min(past + added, room);
   }
-  __device__ __forceinline__ int PartSize() const {
-    return kPart * max(1, (length + kPart * kMostParts - 1) / (kPart * kMostParts));
-  }
-  __device__ __forceinline__ bool HasParts(const Params& p) const { return added <= p.few; }
+  __device__ __forceinline__ bool HasFewRows(const Params& p) const { return added <= p.few; }
   // Slot is where the parts of one of the sequence's tokens are.
   __device__ __forceinline__ size_t Slot(const Params& p, int i) const {
     return p.packed ? token + i : static_cast<size_t>(number) * p.few + i;
@@ -75,7 +77,7 @@ __device__ __forceinline__ Rows FindRows(const Params& p, int n, int rows, int k
     int tiles = 0;
     if (base + lane < sequences) {
       const Sequence s(p, base + lane);
-      tiles = s.HasParts(p) ? 0 : (s.added * p.group + rows - 1) / rows;
+      tiles = s.HasFewRows(p) ? 0 : (s.added * p.group + rows - 1) / rows;
     }
     int end = tiles;
 #pragma unroll
@@ -93,6 +95,11 @@ __device__ __forceinline__ Rows FindRows(const Params& p, int n, int rows, int k
     n -= __shfl_sync(0xffffffffu, end, 31);
   }
   return {Sequence(p, 0), 0, 0, key_head};
+}
+
+// ColumnOf is the column of the table of a key, for loops in which a division takes long.
+__device__ __forceinline__ int ColumnOf(const Params& p, int j) {
+  return p.block_bits >= 0 ? j >> p.block_bits : j / static_cast<int>(p.block);
 }
 
 // BlockOf is the block of the pool of a sequence's key, Place its row.
@@ -170,8 +177,8 @@ __device__ __forceinline__ float Ending(float most, float sum, float sink) {
   return all == 0 ? 0 : by / all;
 }
 
-// Prepare sets the sizes of the parts, and takes their memory.
-Params Prepare(const MojoQPagedAttentionArgs& a, Room<256>* room);
+// Prepare divides the work, and takes scratch memory.
+Params Prepare(const MojoQPagedAttentionArgs& a, bool codes, Room<256>* room);
 
 // IsTooLarge reports whether sizes exceed the kernels' integers.
 inline bool IsTooLarge(const MojoPagedAttentionArgs& a) {

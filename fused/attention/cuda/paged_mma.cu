@@ -7,7 +7,7 @@ namespace paged {
 bool MmaTakes(const MojoPagedAttentionArgs& a) {
   constexpr size_t kMostInGrid = 65535;
   return a.type != kMojoFloat32 && a.width % 8 == 0 && a.value_width % 8 == 0 && a.width <= 256 &&
-         a.sequences <= kMostInGrid && a.heads * kFewRows / 16 * DivideUp(a.value_width, 64) <= kMostInGrid &&
+         a.sequences <= kMostInGrid && a.heads * kFewRows / 8 * DivideUp(a.value_width, 64) <= kMostInGrid &&
          AllAligned(16, a.q, a.key_cache_out, a.value_cache_out, a.y);
 }
 

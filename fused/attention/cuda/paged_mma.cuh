@@ -1,24 +1,24 @@
 // PagedAttention of 16-bit numbers with mma.sync (compute capability 8.0): the algorithm of Dao, "FlashAttention-2",
 // 2023, over blocks of a pool as in Kwon et al., "PagedAttention", 2023.
 //
-// Sequences of few rows: a block is a warp with 16 rows. Its parts of the keys are added in scratch memory, by a second
-// kernel (Dao et al., "Flash-Decoding", 2023). Sequences of many rows: a block is four warps with 64 rows, which go
-// over all keys that they see. Both go over 64 keys at a time with the online softmax. Values are copied while keys
-// are multiplied, and the next keys while values are. The floor is the bytes of the keys and values for few rows, and
-// rows * keys seen * (width + value_width) multiply-adds for many. Codes are widened to the type of the queries on
-// their way into shared memory, times their scales: a code has fewer bits than the 16-bit types.
+// Sequences of few rows are in paged_few.cuh. For those of many rows, a block is four warps with 64 rows, which go over
+// all keys that they see, 64 at a time, with the online softmax. Values are copied while keys are multiplied, and the
+// next keys while values are. The floor is rows * keys seen * (width + value_width) multiply-adds. Codes are widened to
+// the type of the queries on their way into shared memory, times their scales: a code has fewer bits than the 16-bit
+// types.
 #pragma once
 
 #include <algorithm>
 #include <type_traits>
 
 #include "attention/cuda/attention_mma.cuh"
-#include "attention/cuda/paged_attention.cuh"
+#include "attention/cuda/paged_few.cuh"
 
 namespace mojo {
 namespace paged {
 namespace {
 
+constexpr int kTile = 64;  // keys that are multiplied at once
 constexpr int kManyWarps = 4;
 
 // Fill starts the copy of kCount rows, with zeros past the last channel and for rows whose place is negative. Places
@@ -255,95 +255,7 @@ struct Attention {
       *reinterpret_cast<Two<T>*>(y + to) = FromFloats<T>(total[c][i * 2] * by, total[c][i * 2 + 1] * by);
     }
   }
-  // StorePart writes it to scratch memory.
-  __device__ __forceinline__ void StorePart(int i, int part) const {
-    const int row = Row(i), width = static_cast<int>(p.value_width) - channel, lane = threadIdx.x % 4;
-    const size_t at = (rows.s.Slot(p, row / p.group) * p.heads + Head(row)) * p.part_slots + part;
-    if (lane == 0 && channel == 0) p.state[at] = make_float2(most[i], sum[i]);
-#pragma unroll
-    for (int c = 0; c < kValues / 8; ++c) {
-      const int to = c * 8 + lane * 2;
-      if (to >= width) break;
-      *reinterpret_cast<float2*>(p.part + at * p.value_width + channel + to) =
-          make_float2(total[c][i * 2], total[c][i * 2 + 1]);
-    }
-  }
 };
-
-// AttendParts has blocks [parts, key heads * row tiles * columns of values, sequences]. A block takes every
-// row_tiles-th tile of its sequence.
-//
-// Registers: 224. Shared memory: 19, 37 and 57 KB for widths of 64, 128 and 256.
-template <class T, class C, int kWidth, int kValues>
-__global__ __launch_bounds__(32, 8) void AttendParts(const __grid_constant__ Params p, int row_tiles) {
-  typedef Attention<T, C, kWidth, kValues, 1> Block;
-  extern __shared__ __align__(128) char memory[];
-  WaitForPrevious();
-  LetNextStart();
-  const int key_heads = static_cast<int>(p.key_heads), tile = blockIdx.y / key_heads;
-  Rows rows{Sequence(p, blockIdx.z), tile % row_tiles * 16, 0, static_cast<int>(blockIdx.y) % key_heads};
-  rows.count = rows.s.added * p.group;
-  if (!rows.s.HasParts(p)) return;
-  const int size = rows.s.PartSize();
-  for (; rows.first < rows.count; rows.first += row_tiles * 16) {
-    const Span all = Block::All(p, rows);
-    const int last = max(all.begin, all.end - 1) / size;
-    int part = all.begin / size + blockIdx.x;
-    if (part > last) continue;
-    Block attention(p, rows, tile / row_tiles * kValues, memory);
-    for (; part <= last; part += gridDim.x) {
-      attention.Run({max(all.begin, part * size), min(all.end, (part + 1) * size)});
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (attention.Row(i) >= rows.count) break;
-        const Span& seen = attention.seen[i];
-        if (seen.begin / size == max(seen.begin, seen.end - 1) / size) {
-          if (part == seen.begin / size) attention.StoreRow(i);
-        } else {
-          attention.StorePart(i, part);
-        }
-      }
-    }
-  }
-}
-
-// JoinParts adds the parts of a row, a warp each, in their order.
-//
-// Registers: 56. No shared memory.
-template <class T>
-__global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ Params p) {
-  WaitForPrevious();
-  LetNextStart();
-  const int heads = static_cast<int>(p.heads), lane = threadIdx.x % 32, step = static_cast<int>(gridDim.x) * 4;
-  const Sequence s(p, blockIdx.y);
-  if (!s.HasParts(p)) return;
-  const int size = s.PartSize();
-  for (int n = blockIdx.x * 4 + threadIdx.x / 32; n < s.added * heads; n += step) {
-    const int i = n / heads, head = n - i * heads;
-    const Span seen = SeenBy(p, s, i);
-    const int first = seen.begin / size, last = max(seen.begin, seen.end - 1) / size;
-    if (first == last) continue;
-    const size_t at = (s.Slot(p, i) * heads + head) * p.part_slots;
-    float most = -INFINITY, sum = 0;
-    for (int part = first; part <= last; ++part) most = fmaxf(most, p.state[at + part].x);
-    const float base = Finite(most);
-    for (int part = first; part <= last; ++part) sum += p.state[at + part].y * PowerOfTwo(p.state[at + part].x - base);
-    const float by = Ending(most, sum, SinkScore(p.sink, head));
-    T* const y = static_cast<T*>(p.y) + (static_cast<size_t>(s.token + i) * heads + head) * p.value_width;
-    for (int c = lane * 4; c < p.value_width; c += 128) {
-      float total[4] = {};
-#pragma unroll 4
-      for (int part = first; part <= last; ++part) {
-        const float4 v = *reinterpret_cast<const float4*>(p.part + (at + part) * p.value_width + c);
-        const float weight = PowerOfTwo(p.state[at + part].x - base);
-        total[0] += weight * v.x, total[1] += weight * v.y, total[2] += weight * v.z, total[3] += weight * v.w;
-      }
-#pragma unroll
-      for (float& t : total) t *= by;
-      StorePack(y + c, PackFloats<T>(total));
-    }
-  }
-}
 
 // AttendTiles has blocks [row tiles, key heads, columns of values].
 //
@@ -351,11 +263,12 @@ __global__ __launch_bounds__(128) void JoinParts(const __grid_constant__ Params 
 template <class T, class C, int kWidth, int kValues>
 __global__ __launch_bounds__(32 * kManyWarps, 2) void AttendTiles(const __grid_constant__ Params p) {
   extern __shared__ __align__(128) char memory[];
-  WaitForPrevious();
-  LetNextStart();
-  // The last tiles, which see the most keys, come first.
+  // The last tiles, which see the most keys, come first. The launch before this one, of the same call, does not write
+  // the lengths.
   const int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const Rows rows = FindRows(p, tile, 16 * kManyWarps, blockIdx.y);
+  WaitForPrevious();
+  LetNextStart();
   if (rows.count == 0) return;
   Attention<T, C, kWidth, kValues, kManyWarps> attention(p, rows, blockIdx.z * kValues, memory);
   attention.Run(attention.All(p, rows));
@@ -366,43 +279,28 @@ __global__ __launch_bounds__(32 * kManyWarps, 2) void AttendTiles(const __grid_c
 }
 
 template <class T, class C, int kWidth, int kValues>
-cudaError_t Run(const Params& p, cudaStream_t stream) {
-  // The grids are for sequences of the average number of tokens. Longer ones go around.
-  const size_t columns = DivideUp(p.value_width, kValues);
-  const size_t tokens = std::min<size_t>(p.few, DivideUp(p.tokens, p.sequences));
-  // A sequence by itself has all tokens.
-  const bool has_few = p.sequences > 1 || p.tokens <= static_cast<size_t>(p.few);
-  if (tokens > 0 && has_few) {
-    constexpr int kBytes = Layout<C, kWidth, kValues, 1>::kBytes;
-    const auto kernel = AttendParts<T, C, kWidth, kValues>;
-    if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;
-    const size_t row_tiles = DivideUp(tokens * p.group, 16), others = p.key_heads * row_tiles * columns;
-    // Enough blocks for the device. Blocks of short sequences end at once.
-    const size_t wanted = DivideUp(static_cast<size_t>(TheDevice().multiprocessors) * 32, others * p.sequences);
-    const size_t parts = std::max<size_t>(1, std::min<size_t>(wanted, std::max(p.part_slots, 1)));
-    const dim3 grid(static_cast<unsigned>(parts), static_cast<unsigned>(others), static_cast<unsigned>(p.sequences));
-    if (cudaError_t e = Launch(kernel, grid, 32, kBytes, stream, p, static_cast<int>(row_tiles))) return e;
-    if (p.part != nullptr) {
-      const dim3 joins(static_cast<unsigned>(DivideUp(tokens * p.heads, 4)), static_cast<unsigned>(p.sequences));
-      if (cudaError_t e = Launch(JoinParts<T>, joins, 128, 0, stream, p)) return e;
-    }
-  }
-  if (p.tokens <= static_cast<size_t>(p.few)) return cudaSuccess;
-  if (!kIsCode<C> && PromptsWgmmaTakes(p)) return PromptsWgmma(p, stream);
+cudaError_t RunTiles(const Params& p, cudaStream_t stream) {
   constexpr int kBytes = Layout<C, kWidth, kValues, kManyWarps>::kBytes;
   const auto kernel = AttendTiles<T, C, kWidth, kValues>;
   if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;
   // No sequence has both many tokens and fewer than few + 1.
   const size_t many = std::min(p.sequences, p.tokens / (p.few + 1));
   const dim3 grid(static_cast<unsigned>(p.tokens * p.group / (16 * kManyWarps) + many),
-                  static_cast<unsigned>(p.key_heads), static_cast<unsigned>(columns));
+                  static_cast<unsigned>(p.key_heads), static_cast<unsigned>(DivideUp(p.value_width, kValues)));
   return Launch(kernel, grid, 32 * kManyWarps, kBytes, stream, p);
 }
 
 template <class T, class C>
 cudaError_t Run(const Params& p, cudaStream_t stream) {
-  if (p.width <= 64 && p.value_width <= 64) return Run<T, C, 64, 64>(p, stream);
-  return p.width <= 128 ? Run<T, C, 128, 128>(p, stream) : Run<T, C, 256, 128>(p, stream);
+  // A sequence by itself has all tokens.
+  const bool is_few = p.tokens <= static_cast<size_t>(p.few);
+  if (p.few > 0 && (is_few || p.sequences > 1 || p.concurrent)) {
+    if (cudaError_t e = AttendFewRows<T, C>(p, stream)) return e;
+  }
+  if (is_few) return cudaSuccess;
+  if (!kIsCode<C> && PromptsWgmmaTakes(p)) return PromptsWgmma(p, stream);
+  if (p.width <= 64 && p.value_width <= 64) return RunTiles<T, C, 64, 64>(p, stream);
+  return p.width <= 128 ? RunTiles<T, C, 128, 128>(p, stream) : RunTiles<T, C, 256, 128>(p, stream);
 }
 
 }  // namespace

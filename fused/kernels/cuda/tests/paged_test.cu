@@ -30,6 +30,7 @@ struct CodedPool {
   size_t blocks, block, heads, width;
   std::vector<uint8_t> codes;
   std::vector<float> scales;
+  double value[256];              // of each code
   uint8_t* device_codes[2] = {};  // as read, and as written if that is another pool
   float* device_scales[2] = {};
 
@@ -44,6 +45,7 @@ struct CodedPool {
         scales(blocks * heads) {
     for (uint8_t& c : codes) c = static_cast<uint8_t>(random->Below(256));
     for (float& s : scales) s = NAN;
+    for (int c = 0; c < 256; ++c) value[c] = Decoded(static_cast<uint8_t>(c));
     for (int i = 0; i < 2; ++i) {
       Check(cudaMalloc(&device_codes[i], codes.size() + 16), "cudaMalloc");
       Check(cudaMalloc(&device_scales[i], scales.size() * 4 + 4), "cudaMalloc");
@@ -54,12 +56,13 @@ struct CodedPool {
   }
   CodedPool(const CodedPool&) = delete;
 
-  double Value(uint8_t c) const {
+  double Decoded(uint8_t c) const {
     if (kind == kInt8) return static_cast<int8_t>(c);
     const int exponent = c >> 3 & 15;
     const double v = exponent == 0 ? ldexp(c & 7, -9) : ldexp(8 + (c & 7), exponent - 10);
     return c & 128 ? -v : v;
   }
+  double Value(uint8_t c) const { return value[c]; }
   // Code is the nearest code, to even in the middle.
   uint8_t Code(double v) const {
     if (kind == kInt8) return static_cast<uint8_t>(static_cast<int8_t>(nearbyint(fmin(fmax(v, -128), 127))));
@@ -141,15 +144,17 @@ struct Form {
   bool huge = false;  // numbers whose scores are far over the softcap, and sinks that times log2(e) are infinite
   size_t offset = 0;
   Kind kind = kNumbers;
+  size_t shared = 0;      // first blocks that all sequences have in common
+  bool crossing = false;  // the second sequence has the first one's last block as its first, and a slot
 
   std::string Name() const {
-    char text[240];
+    char text[280];
     snprintf(
         text, sizeof(text),
         "%s pool %d B%zu past %d.. added %d.. H%zu/%zu D%zu/%zu M%zu causal %d cyclic %d sink %d slots %d window %zu "
-        "cap %g huge %d offset %zu in place %d",
+        "cap %g huge %d offset %zu in place %d shared %zu crossing %d",
         TypeName(type), kind, past.size(), past[0], added[0], heads, key_heads, width, value_width, block, causal,
-        cyclic, sink, slots, window, softcap, huge, offset, in_place);
+        cyclic, sink, slots, window, softcap, huge, offset, in_place, shared, crossing);
     return text;
   }
 };
@@ -173,14 +178,16 @@ void Test(Tally* tally, const Form& f) {
   for (size_t i = blocks; i > 1; --i) std::swap(order[i - 1], order[random.Below(i)]);
   for (size_t b = 0, next = 0; b < sequences; ++b) {
     const size_t own = (f.past[b] + f.added[b] + f.block - 1) / f.block;
-    for (size_t i = 0; i < own; ++i) table[b * columns + i] = order[next++];
+    for (size_t i = 0; i < own; ++i) table[b * columns + i] = i < f.shared && b > 0 ? table[i] : order[next++];
   }
+  if (f.crossing) table[columns] = table[f.past[0] / f.block];
   const auto place = [&](size_t b, size_t j) { return table[b * columns + j / f.block] * f.block + j % f.block; };
   std::vector<int32_t> slots;
   for (size_t b = 0; b < sequences; ++b) {
     for (int32_t i = 0; i < f.added[b]; ++i) slots.push_back(static_cast<int32_t>(place(b, f.past[b] + i)));
   }
   if (f.slots && tokens > 2) slots[1] = -1;
+  if (f.slots && f.crossing) slots[0] = static_cast<int32_t>(place(1, f.past[1] - 1));
   const size_t rows = blocks * f.block;
   Numbers q(f.type, tokens * f.heads * f.width, f.offset), k(f.type, tokens * f.key_heads * f.width, f.offset);
   Numbers v(f.type, tokens * f.key_heads * f.value_width, f.offset), sink(kMojoFloat32, f.heads);
@@ -327,12 +334,10 @@ void Test(Tally* tally, const Form& f) {
   for (float& off : want.off) off = static_cast<float>((f.type == kMojoFloat32 ? 32 : 2) * Unit(f.type) * most);
   Compare(tally, name, &y, f.type, want, 1);
   const std::vector<char> all = y.bytes();
-  if (f.in_place && !coded) {
-    y.Poison();
-    call(a, " again");
-    y.ToHost();
-    if (y.bytes() != all) Fail(tally, name, "the second call has other bits");
-  }
+  y.Poison();
+  call(a, " again");
+  y.ToHost();
+  if (y.bytes() != all) Fail(tally, name, "the second call has other bits");
   // The same bits for each sequence by itself.
   a.k = a.v = nullptr, a.key_cache = a.key_cache_out, a.value_cache = a.value_cache_out;
   a.key_scale = a.key_scale_out, a.value_scale = a.value_scale_out;
@@ -411,11 +416,52 @@ void TestPrompts(Tally* tally) {
   }
 }
 
+// TestSteps tests steps of few rows: blocks that sequences share, and divisions of the keys.
+void TestSteps(Tally* tally, Tally* codes) {
+  const auto test = [&](Form f) {
+    for (const Kind k : {kNumbers, kInt8, kE4M3}) {
+      for (const bool slots : {false, true}) {
+        f.kind = k, f.slots = slots;
+        Test(k == kNumbers ? tally : codes, f);
+      }
+    }
+  };
+  for (const MojoType type : {kMojoBFloat16, kMojoFloat16}) {
+    // Blocks that sequences share, and new rows that other sequences read.
+    for (const size_t block : {size_t{16}, size_t{48}, size_t{3}}) {
+      for (const int32_t last : {1, 8}) {
+        Form f;
+        f.type = type, f.block = block, f.past = {150, 700, 200}, f.added = {1, 2, last}, f.shared = 96 / block;
+        test(f);
+        f.shared = 0, f.crossing = true;
+        test(f);
+        f.sink = true, f.in_place = false, f.window = 100, f.width = f.value_width = 64;
+        test(f);
+      }
+    }
+    // Every number of new rows of a step, and lengths around those at which keys are divided otherwise.
+    Form f;
+    for (const int32_t past : {0, 31, 126, 127, 128, 500, 1020, 1024, 2040, 2048, 4090, 4096, 5000}) {
+      f.past.push_back(past), f.added.push_back(1 + static_cast<int32_t>(f.past.size()) % 8);
+    }
+    f.type = type, f.heads = 8, f.key_heads = 2, f.width = f.value_width = 64;
+    test(f);
+    f.past.resize(9), f.added.resize(9), f.heads = 5, f.key_heads = 1, f.width = f.value_width = 256, f.softcap = 20;
+    test(f);
+    // More sequences than blocks fit at once, which are not split, and are when they are alone.
+    f = Form();
+    f.type = type, f.heads = f.key_heads = 8, f.width = f.value_width = 64;
+    for (int32_t n = 0; n < 70; ++n) f.past.push_back(n * 9 + n % 4 * 100), f.added.push_back(n % 7 != 3);
+    test(f);
+  }
+}
+
 }  // namespace
 
 int main() {
   Tally tally{"PagedAttention"}, prompts{"prompts"}, codes{"QPagedAttention"};
   TestPrompts(&prompts);
+  TestSteps(&tally, &codes);
   const std::vector<int32_t> pasts[] = {{0}, {5}, {255}, {256, 0, 17}, {1000, 3, 64, 511, 0}, {17000, 40}};
   for (const MojoType type : {kMojoBFloat16, kMojoFloat16, kMojoFloat32}) {
     for (const auto& past : pasts) {

@@ -1,0 +1,406 @@
+// PagedAttention of sequences of few rows, as in decode steps, with mma.sync: Dao et al., "Flash-Decoding", 2023, over
+// blocks of a pool as in Kwon et al., "PagedAttention", 2023.
+//
+// One launch attends, joins the parts of a tile's blocks and, to pools of numbers, writes the new rows. No block reads
+// a new row from the pool: it reads the token, whatever sequence the token is of, so that the order of blocks does not
+// matter. Codes are written by the launch before, and blocks wait for it only where they meet a block of the pool that
+// it writes. The floor is the bytes of the keys and values over the memory bandwidth.
+#pragma once
+
+#include <limits.h>
+
+#include "attention/cuda/attention_join.cuh"
+#include "attention/cuda/paged_rows.cuh"
+
+namespace mojo {
+namespace paged {
+
+constexpr int kFewThreads = 32 * kFewWarps;
+constexpr int kPlaces = 8;  // rows of parts that a block's shared memory has room for
+
+// PoolSum is the sum of parts of four channels of a row. Parts are added one by one, so that the result does not
+// depend on how many are at hand.
+struct PoolSum {
+  float4 total = make_float4(0, 0, 0, 0);
+  float most = -INFINITY, sum = 0;
+
+  __device__ __forceinline__ void Add(float4 v, float2 state) {
+    const float greatest = fmaxf(most, state.x), base = Finite(greatest);
+    const float by = PowerOfTwo(most - base), v_by = PowerOfTwo(state.x - base);
+    total.x = __fmaf_rn(v_by, v.x, __fmul_rn(total.x, by)), total.y = __fmaf_rn(v_by, v.y, __fmul_rn(total.y, by));
+    total.z = __fmaf_rn(v_by, v.z, __fmul_rn(total.z, by)), total.w = __fmaf_rn(v_by, v.w, __fmul_rn(total.w, by));
+    sum = __fmaf_rn(v_by, state.y, __fmul_rn(sum, by));
+    most = greatest;
+  }
+};
+
+// FewMemory is the shared memory of a block behind the rings of its warps.
+template <int kValues>
+struct FewMemory {
+  float total[kPlaces * kValues];  // parts from a cluster's blocks, or the sums of the nodes so far
+  float2 state[2 * kPlaces];
+  float2 leaf_state[kFewWarps][kTileRows];
+  int leaf_at[kFewWarps];
+  alignas(8) char facts[kFewWarps][sizeof(Sequence) + sizeof(Division)];
+  NewRows added;
+  ByteCount arrived;
+  bool last;
+};
+
+// NewPiece is 16 bytes of a sequence's new rows of a key head, and their place in the pools.
+template <class T>
+struct NewPiece {
+  uint4 piece;
+  T* to = nullptr;
+
+  // Of the pieces of the keys and values of all its tokens, n is read, if there are as many and it has a place.
+  __device__ __forceinline__ NewPiece(const Params& p, const Sequence& s, int key_head, int n) {
+    const int keys = static_cast<int>(p.width) / 8, all = keys + static_cast<int>(p.value_width) / 8;
+    if (n >= s.added * all) return;
+    const int i = n / all, in_row = n - i * all;
+    const bool of_keys = in_row < keys;
+    const size_t width = of_keys ? p.width : p.value_width, at = (of_keys ? in_row : in_row - keys) * 8;
+    piece = *reinterpret_cast<const uint4*>(static_cast<const T*>(of_keys ? p.k : p.v) +
+                                            (static_cast<size_t>(s.token + i) * p.key_heads + key_head) * width + at);
+    size_t row = SIZE_MAX;
+    if (p.slots != nullptr) {
+      const int slot = __ldg(p.slots + s.token + i);
+      if (slot >= 0) row = slot;
+    } else if (s.past + i < s.length) {
+      row = Place(p, s, s.past + i);
+    }
+    if (row >= p.blocks * p.block) return;
+    to = static_cast<T*>(of_keys ? p.key_cache_out : p.value_cache_out) + (row * p.key_heads + key_head) * width + at;
+  }
+  __device__ __forceinline__ void Store() const {
+    if (to != nullptr) *reinterpret_cast<uint4*>(to) = piece;
+  }
+};
+
+// WriteRows writes a sequence's new rows of a key head to the pools, from piece n on every step-th.
+template <class T>
+__device__ __forceinline__ void WriteRows(const Params& p, const Sequence& s, int key_head, int n, int step) {
+  const int pieces = s.added * (static_cast<int>(p.width) + static_cast<int>(p.value_width)) / 8;
+#pragma unroll 1
+  for (; n < pieces; n += step) NewPiece<T>(p, s, key_head, n).Store();
+}
+
+// FewTile is a tile of a sequence's rows, and how its nodes are shared among blocks.
+template <class T, class C, int kWidth, int kValues>
+struct FewTile {
+  typedef PoolStage<C, kWidth, kValues> S;
+  typedef PoolRows<T, C, kWidth, kValues> Rows;
+  static constexpr int kQuads = kValues / 4;
+  // Alone a block adds all nodes. In a cluster each block gets the parts of its own rows. Otherwise parts are in
+  // scratch memory, and the last block adds them.
+  enum Way { kAlone, kInCluster, kByScratch };
+  const Params& p;
+  const Sequence& s;
+  const Division& keys;
+  char* const rings;
+  FewMemory<kValues>* const memory;
+  const int key_head, slice, split;
+  int first, rows;  // the first row, and rows of the tile
+  int own, step;    // rows that a block of a cluster gets
+  Way way;
+
+  __device__ __forceinline__ FewTile(const Params& p, const Sequence& s, const Division& keys, char* rings,
+                                     FewMemory<kValues>* memory, int key_head, int slice)
+      : p(p), s(s), keys(keys), rings(rings), memory(memory), key_head(key_head), slice(slice), split(blockIdx.x) {}
+
+  // Take begins a tile, and reports whether the block works on it.
+  __device__ __forceinline__ bool Take(int first_row, bool is_first) {
+    first = first_row;
+    rows = min(kTileRows, s.added * p.group - first);
+    own = (rows + p.cluster - 1) / p.cluster;
+    if (p.splits == 1 || keys.nodes == 1) {
+      way = kAlone, step = 1;
+      return split == 0;
+    }
+    if (is_first && p.cluster > 1 && (keys.nodes <= p.cluster || p.splits == p.cluster) &&
+        own * keys.nodes <= kPlaces) {
+      way = kInCluster, step = p.cluster;
+      return split < p.cluster;
+    }
+    way = kByScratch, step = p.splits;
+    return split < keys.nodes;
+  }
+
+  __device__ __forceinline__ int Channel(int quad) const { return slice * kValues + quad * 4; }
+  __device__ __forceinline__ bool HasChannel(int quad) const { return Channel(quad) < static_cast<int>(p.value_width); }
+  __device__ __forceinline__ int TokenOf(int r) const { return (first + r) * p.by_group >> 16; }
+  __device__ __forceinline__ int HeadOfRow(int r) const {
+    return HeadOf(p, key_head, first + r - TokenOf(r) * p.group);
+  }
+  // At is the first part of a row in scratch memory.
+  __device__ __forceinline__ size_t At(int r) const {
+    return (s.Slot(p, TokenOf(r)) * p.heads + HeadOfRow(r)) * p.most_nodes;
+  }
+  __device__ __forceinline__ unsigned long long* Count() const {
+    const int tile = (s.number * static_cast<int>(p.key_heads) + key_head) * kMostTiles + first / kTileRows;
+    return p.finished + static_cast<size_t>(tile) * p.slices + slice;
+  }
+
+  // Store writes four channels of a row of y.
+  __device__ __forceinline__ void Store(int r, int quad, const PoolSum& joined) const {
+    const int head = HeadOfRow(r);
+    const float by = Ending(joined.most, joined.sum, SinkScore(p.sink, head));
+    const float v[4] = {joined.total.x * by, joined.total.y * by, joined.total.z * by, joined.total.w * by};
+    T* const y = static_cast<T*>(p.y) + (static_cast<size_t>(s.token + TokenOf(r)) * p.heads + head) * p.value_width;
+    StorePack(y + Channel(quad), PackFloats<T>(v));
+  }
+
+  // Join adds the warps' leaves of a node, the block's n-th, and passes the sums on.
+  __device__ __forceinline__ void Join(int node, int n) const {
+    const int leaves = keys.Leaves(node);
+    for (int i = threadIdx.x; i < rows * kQuads; i += kFewThreads) {
+      const int r = i / kQuads, quad = i % kQuads;
+      if (!HasChannel(quad)) continue;
+      PoolSum part;
+      for (int w = 0; w < leaves; ++w) {
+        part.Add(*reinterpret_cast<const float4*>(rings + memory->leaf_at[w] + Rows::SumAt(r, quad * 4) * 4),
+                 memory->leaf_state[w][r]);
+      }
+      const float2 state = make_float2(part.most, part.sum);
+      if (way == kAlone) {
+        // The state is read from the other half than it is written to: other threads read it for their channels.
+        float4* const kept = reinterpret_cast<float4*>(memory->total + r * kValues + quad * 4);
+        PoolSum joined;
+        if (n > 0) {
+          const float2 before = memory->state[(n - 1) % 2 * kPlaces + r];
+          joined.total = *kept, joined.most = before.x, joined.sum = before.y;
+        }
+        joined.Add(part.total, state);
+        if (node == keys.nodes - 1) {
+          Store(r, quad, joined);
+        } else {
+          *kept = joined.total;
+          if (quad == 0) memory->state[n % 2 * kPlaces + r] = make_float2(joined.most, joined.sum);
+        }
+      } else if (way == kInCluster) {
+        const int owner = r / own, place = (r - owner * own) * keys.nodes + node;
+        const uint32_t counts = InBlock(&memory->arrived, owner);
+        StoreThere(InBlock(memory->total + place * kValues + quad * 4, owner), part.total, counts);
+        if (quad == 0) StoreThere(InBlock(memory->state + place, owner), state, counts);
+      } else {
+        const size_t at = At(r) + node;
+        *reinterpret_cast<float4*>(p.part + at * p.value_width + Channel(quad)) = part.total;
+        if (quad == 0) p.state[at * p.slices + slice] = state;
+      }
+    }
+  }
+
+  // JoinNodes adds count parts of each of a block's rows, in their order.
+  template <class From, class State>
+  __device__ __forceinline__ void JoinNodes(int begin, int count, const From& from, const State& state) const {
+    constexpr int kAtOnce = 4;
+    for (int i = threadIdx.x; i < count * kQuads; i += kFewThreads) {
+      const int local = i / kQuads, quad = i % kQuads;
+      if (!HasChannel(quad)) continue;
+      PoolSum joined;
+      for (int node = 0; node < keys.nodes; node += kAtOnce) {
+        float4 v[kAtOnce];
+        float2 states[kAtOnce];
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+          if (node + k < keys.nodes) v[k] = *from(local, quad, node + k), states[k] = *state(local, node + k);
+        }
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+          if (node + k < keys.nodes) joined.Add(v[k], states[k]);
+        }
+      }
+      Store(begin + local, quad, joined);
+    }
+  }
+
+  // Finish waits for other blocks' parts, and adds them.
+  __device__ __forceinline__ void Finish() const {
+    if (way == kInCluster) {
+      const int begin = split * own, count = min(own, rows - begin);
+      if (count <= 0) return;
+      WaitForBytes(&memory->arrived);
+      JoinNodes(
+          begin, count,
+          [&](int r, int quad, int node) {
+            return reinterpret_cast<const float4*>(memory->total + (r * keys.nodes + node) * kValues + quad * 4);
+          },
+          [&](int r, int node) { return memory->state + r * keys.nodes + node; });
+    } else if (way == kByScratch) {
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        __threadfence();
+        memory->last = CountsLast(Count(), p.tag, min(step, keys.nodes));
+        __threadfence();
+      }
+      __syncthreads();
+      if (!memory->last) return;
+      JoinNodes(
+          0, rows,
+          [&](int r, int quad, int node) {
+            return reinterpret_cast<const float4*>(p.part + (At(r) + node) * p.value_width + Channel(quad));
+          },
+          [&](int r, int node) { return p.state + (At(r) + node) * p.slices + slice; });
+    }
+  }
+
+  // ExpectParts is called once all blocks of the cluster are there.
+  __device__ __forceinline__ void ExpectParts() const {
+    __syncwarp();
+    WaitForCluster();
+    const int count = min(own, rows - split * own);
+    const int channels = min(kValues, static_cast<int>(p.value_width) - slice * kValues);
+    if (threadIdx.x == 0 && count > 0) ExpectBytes(&memory->arrived, count * keys.nodes * (channels * 4 + 8));
+  }
+};
+
+// AttendFew has blocks [splits, key heads * row tiles * slices of values, sequences]. A block takes every row_tiles-th
+// tile of its sequence.
+//
+// Registers: 255. Shared memory: the rings of its warps, PoolStage times p.stages each, and FewMemory.
+template <class T, class C, int kWidth, int kValues>
+__global__ __launch_bounds__(kFewThreads, kBeside) void AttendFew(const __grid_constant__ Params p) {
+  typedef PoolStage<C, kWidth, kValues> S;
+  extern __shared__ __align__(128) char rings[];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, ring_bytes = p.stages * S::kBytes;
+  char* const ring = rings + warp * ring_bytes;
+  FewMemory<kValues>* const memory = reinterpret_cast<FewMemory<kValues>*>(rings + kFewWarps * ring_bytes);
+  if (p.cluster > 1) {
+    if (threadIdx.x == 0) InitByteCount(&memory->arrived);
+    __syncwarp();
+    ArriveAtCluster();
+  }
+  // The launch before this one writes codes, and nothing else that is read here.
+  const bool beside_codes = kIsCode<C> && p.concurrent;
+  if (!beside_codes) {
+    WaitForPrevious();
+    LetNextStart();
+  }
+  const int key_heads = static_cast<int>(p.key_heads), tile = static_cast<int>(blockIdx.y) / key_heads;
+  const int key_head = static_cast<int>(blockIdx.y) - tile * key_heads, slice = tile / p.row_tiles;
+  // The first keys are guessed, to have their blocks as soon as the lengths: those of short sequences without a window.
+  const int guess = (static_cast<int>(blockIdx.x) * kFewWarps + warp) * kLook + lane;
+  const int guessed_column = min(ColumnOf(p, guess), static_cast<int>(p.columns) - 1);
+  const int guessed = __ldg(p.table + static_cast<size_t>(blockIdx.z) * p.columns + guessed_column);
+  const Sequence found(p, blockIdx.z), other(p, min(static_cast<int>(threadIdx.x), static_cast<int>(p.sequences) - 1));
+  if (p.concurrent) memory->added.template Clear<kFewThreads>();
+  const bool few = found.added > 0 && found.HasFewRows(p), writes = !kIsCode<C> && p.concurrent && tile == 0;
+  if (!few) {
+    if (writes) WriteRows<T>(p, found, key_head, blockIdx.x * kFewThreads + threadIdx.x, gridDim.x * kFewThreads);
+    if (beside_codes) WaitForPrevious();
+    return;
+  }
+  // They are read from shared memory when they are needed: there are not enough registers.
+  Sequence& s = *reinterpret_cast<Sequence*>(memory->facts[warp]);
+  Division& keys = *reinterpret_cast<Division*>(memory->facts[warp] + sizeof(Sequence));
+  if (lane == 0) s = found, keys = Division(p, found);
+  __syncwarp();
+  FewTile<T, C, kWidth, kValues> work(p, s, keys, rings, memory, key_head, slice);
+  bool is_first = true, has_added = false;
+  const int count = s.added * p.group;
+  for (int first = (tile - slice * p.row_tiles) * kTileRows; first < count; first += p.row_tiles * kTileRows) {
+    const bool works = work.Take(first, is_first);
+    const int first_node = works ? work.split : keys.nodes;
+    PoolReader<T, C, kWidth, kValues> reader(p, s, keys, memory->added, ring, key_head, slice * kValues, first_node,
+                                             work.step);
+    is_first = false;
+    if (!works) continue;
+    if (guess == reader.next.key + lane) {
+      reader.entry = guessed;
+    } else {
+      reader.Ask(reader.next);
+    }
+    PoolRows<T, C, kWidth, kValues> rows(p, s, key_head, first, count);
+    int node = first_node, nodes = 0, out = 0;
+    Leaf leaf = keys.Of(node);
+    // One loop starts the first stages and goes over all, since instructions are read from memory too.
+#pragma unroll 1
+    for (int n = 1 - p.stages;; ++n) {
+      if (n == 0) {
+        if (work.way == FewTile<T, C, kWidth, kValues>::kByScratch && threadIdx.x == 0) BeginCount(work.Count(), p.tag);
+        if (p.concurrent && !has_added) {
+          const bool first_writes = writes && blockIdx.x == 0;
+          const NewPiece<T> piece(p, s, key_head, first_writes ? threadIdx.x : INT_MAX);
+          memory->added.template Find<kFewThreads, kIsCode<C>>(p, other);
+          if (first_writes) {
+            piece.Store();
+            WriteRows<T>(p, s, key_head, kFewThreads + threadIdx.x, kFewThreads);
+          }
+          has_added = true;
+        }
+        if (work.way == FewTile<T, C, kWidth, kValues>::kInCluster) work.ExpectParts();
+        if (node >= keys.nodes) break;
+        rows.Clear();
+      }
+      const bool adds = n >= 0 && leaf.Has();
+      if (n < 0 || adds) {
+        __syncwarp();
+        reader.Start();
+      }
+      if (n < 0) continue;
+      if (adds) {
+        if (p.stages == 3) {
+          WaitForGroups<2>();
+        } else if (p.stages == 2) {
+          WaitForGroups<1>();
+        } else {
+          WaitForGroups<0>();
+        }
+        __syncwarp();
+        char* const stage = ring + out * S::kBytes;
+        out = out + 1 == p.stages ? 0 : out + 1;
+        if (p.concurrent) reader.Mend(stage, leaf);
+        rows.Add(stage, leaf.key);
+        leaf.key += S::kKeys;
+        if (leaf.Has()) continue;
+        __syncwarp();
+        rows.Store(reinterpret_cast<float*>(stage), memory->leaf_state[warp]);
+        if (lane == 0) memory->leaf_at[warp] = static_cast<int>(stage - rings);
+        rows.Clear();
+      }
+      __syncthreads();
+      work.Join(node, nodes++);
+      __syncthreads();
+      node += work.step;
+      if (node >= keys.nodes) break;
+      leaf = keys.Of(node);
+    }
+    WaitForGroups<0>();
+    work.Finish();
+    __syncthreads();
+  }
+  if (beside_codes) WaitForPrevious();
+}
+
+template <class T, class C, int kWidth, int kValues>
+cudaError_t RunFew(Params p, cudaStream_t stream) {
+  constexpr int kRings = kFewWarps * PoolStage<C, kWidth, kValues>::kBytes, kOther = sizeof(FewMemory<kValues>);
+  constexpr int kSystem = 1024;  // of each block
+  const int most = TheDevice().shared_bytes;
+  // As many stages as kBeside blocks of a multiprocessor have room for, two if a block has, or one.
+  for (p.stages = kMostStages; p.stages > 2 && kBeside * (p.stages * kRings + kOther + kSystem) > most + kSystem;) {
+    --p.stages;
+  }
+  if (p.stages * kRings + kOther > most) p.stages = 1;
+  const int bytes = p.stages * kRings + kOther;
+  if (p.splits > 1) p.tag = NextTag();
+  const auto kernel = AttendFew<T, C, kWidth, kValues>;
+  if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)) return e;
+  // Otherwise the driver may leave room for one block only.
+  if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                           cudaSharedmemCarveoutMaxShared)) {
+    return e;
+  }
+  const dim3 grid(static_cast<unsigned>(p.splits), static_cast<unsigned>(p.key_heads * p.row_tiles * p.slices),
+                  static_cast<unsigned>(p.sequences));
+  return LaunchClusters(kernel, p.cluster, grid, kFewThreads, bytes, stream, p);
+}
+
+template <class T, class C>
+cudaError_t AttendFewRows(const Params& p, cudaStream_t stream) {
+  if (p.width <= 64 && p.value_width <= 64) return RunFew<T, C, 64, 64>(p, stream);
+  return p.width <= 128 ? RunFew<T, C, 128, 128>(p, stream) : RunFew<T, C, 256, 128>(p, stream);
+}
+
+}  // namespace paged
+}  // namespace mojo
