@@ -106,6 +106,7 @@ int main(int arguments, char**) {
         if (arguments == 1) Bench(stream, batch, past, 1, block);
       }
     }
+    if (arguments == 1) Bench(stream, 8, 1023, 4, block);
   }
   for (const size_t block : {size_t{16}, size_t{256}}) {
     Bench(stream, 1, 0, 512, block);
