@@ -118,6 +118,7 @@ var forms = map[string]struct {
 	"attention":                  {attention(nil), 2, 10, 0, ""},
 	"batch is heads":             {attention(nil), 4, 10, 0, ""},
 	"one sequence":               {attention(nil), 1, 10, 0, ""},
+	"mask at the old size":       {folded, 2, 7, 0, ""},
 	"length is heads":            {attention(nil), 2, 4, 0, "several of its numbers may be the size 4"},
 	"length is heads, recorded":  {attention(nil), 2, 4, 7, ""},
 	"mask":                       {attention(causal), 2, 6, 0, "a window of at least as many positions"},
@@ -148,6 +149,32 @@ var forms = map[string]struct {
 	"pool of six":                {six, 2, 6, 0, "its attribute kernel_shape may come from the size 6"},
 	"split":                      {split, 2, 6, 0, "it has 6 outputs, as many as the size"},
 	"chunks":                     {chunks, 2, 12, 0, "several of its numbers"},
+}
+
+// folded selects positions by indices that were folded into tables of the old size, and expands the result to it. No
+// node fails before the result meets x, and no single constant mends that. Angles of rotations are folded, too.
+func folded(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
+	c := b.Op("Gather", x, 0, onnx.IntAttr("axis", 2))
+	count := func(n int, dims ...int64) *onnx.Value {
+		list := make([]int64, n)
+		for i := range list {
+			list[i] = int64(i)
+		}
+		t := onnx.NewInt64s("count", list)
+		t.Dims = dims
+		return b.Constant(t)
+	}
+	angles := make([]float32, n*width)
+	for i := range n {
+		for k := range width {
+			angles[i*width+k] = float32(i) * float32(math.Pow(7777, -float64(k)/width))
+		}
+	}
+	length := b.Op("Gather", b.Op("Shape", c), []int64{1})
+	at := b.Op("Add", b.Op("Mul", count(batch, int64(batch), 1), length), count(n, 1, int64(n)))
+	seen := b.Op("Expand", b.Op("Gather", b.Op("Reshape", c, []int64{-1}), at), ints(batch, n))
+	y := b.Op("Mul", x, b.Op("Unsqueeze", seen, []int64{2}))
+	b.Output(b.Op("Mul", y, b.Op("Cos", b.Floats(ints(n, width), angles...))))
 }
 
 func mean(b *onnxtest.Builder, x *onnx.Value, _, n int) {

@@ -80,7 +80,7 @@ func TestEmitted(t *testing.T) {
 		for axis, n := range []int64{2, 5, 6} {
 			a.dims = append(a.dims, &Dim{Name: []string{"b", "p", "n"}[axis], Size: n, places: []place{{x, axis}}})
 		}
-		r := &reading{map[slot][]rat{}, map[slot]bool{}}
+		r := &reading{map[slot][]rat{}, map[slot]bool{}, false}
 		for part, f := range c.factors {
 			s := slot{k.node, 1, part}
 			r.factors[s], r.product[s] = f, f[0].num != 0 && f[2].num != 0

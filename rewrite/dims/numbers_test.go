@@ -92,7 +92,7 @@ func TestNumbersOfDimensions(t *testing.T) {
 	} {
 		k := &constant{node: &onnx.Node{}, tensor: whole([]int{1}, c.number)}
 		s := slot{node: k.node}
-		r := &reading{map[slot][]rat{s: c.factors}, map[slot]bool{s: c.product}}
+		r := &reading{map[slot][]rat{s: c.factors}, map[slot]bool{s: c.product}, false}
 		got, err := a.number(r, k, s, []int64{3, 7, 9})
 		if c.want < 0 && c.number >= 0 {
 			if !errors.Is(err, errFraction) {

@@ -107,7 +107,7 @@ func (s *search) readings(yield func(*reading, error) bool) {
 			if maps.Equal(o.set, d.taken.set) || o.whole() < d.taken.whole() {
 				continue
 			}
-			r, more, err := s.complete(d.before.with(s.dim, len(s.dims), o.set))
+			r, more, err := s.complete(s.taking(d.before, o))
 			if errors.Is(err, errSteps) || s.left <= 0 {
 				yield(nil, errors.Join(err, errTrials))
 				return
@@ -177,7 +177,7 @@ func (s *search) complete(r *reading) (*reading, []decision, error) {
 				continue
 			}
 			tried = append(tried, o)
-			made, decisions, err := s.complete(r.with(s.dim, len(s.dims), o.set))
+			made, decisions, err := s.complete(s.taking(r, o))
 			if errors.Is(err, errSteps) || errors.Is(err, errTrials) {
 				return nil, nil, err
 			}
@@ -189,6 +189,13 @@ func (s *search) complete(r *reading) (*reading, []decision, error) {
 	return nil, nil, x.err
 }
 
+// taking returns a reading that also takes an option.
+func (s *search) taking(r *reading, o option) *reading {
+	made := r.with(s.dim, len(s.dims), o.set)
+	made.chained = made.chained || o.chained
+	return made
+}
+
 // further lists the options with which the model runs beyond the failed node, the most likely first. If some of them
 // work at any size, it leaves out options that divide only at some sizes. In a quick search, it stops at the first
 // option that works at any size.
@@ -198,7 +205,7 @@ func (s *search) further(r *reading, failed outcome, quick bool) ([]option, erro
 		if len(anywhere) > 0 && o.whole() == 0 {
 			continue
 		}
-		with := r.with(s.dim, len(s.dims), o.set)
+		with := s.taking(r, o)
 		x := s.try(with, s.size)
 		if errors.Is(x.err, errSteps) {
 			return nil, x.err
@@ -218,6 +225,9 @@ func (s *search) further(r *reading, failed outcome, quick bool) ([]option, erro
 	}
 	if len(anywhere) > 0 {
 		return anywhere, nil
+	}
+	if len(kept) == 0 {
+		return s.chains(r, failed)
 	}
 	return kept, nil
 }
@@ -316,7 +326,7 @@ func (s *search) demanded(c *constant, r *reading, failed outcome) (list []optio
 		}
 		f := ratio(failed.elements/others-e, s.size-s.dims[s.dim].Size)
 		if _, usual := factors(e, s.dims[s.dim].Size)[f]; !usual && f.num > 0 {
-			list = append(list, option{map[slot]rat{at: f}, 4})
+			list = append(list, option{set: map[slot]rat{at: f}, how: 4})
 		}
 	}
 	return list
@@ -372,3 +382,95 @@ func join(list []*reference.Tensor, axis int) *reference.Tensor {
 	}
 	return out
 }
+
+// longestChain bounds the constants of a chain, chainTrials the trials to find one.
+const (
+	longestChain = 4
+	chainTrials  = 3000
+)
+
+// chains lists options of several constants with which the model runs beyond a failed node, if no single one does. A
+// mask that was computed at the old size throughout is an example: as soon as the positions at its start follow, the
+// Expand at its end fails, and that must follow too. So a chain starts with a constant that moves the failure to a node
+// before the failed one, and goes on with those that mend it there.
+func (s *search) chains(r *reading, failed outcome) ([]option, error) {
+	behind := map[*onnx.Node]bool{}
+	for _, layer := range s.behind(failed.node) {
+		for _, n := range layer {
+			behind[n] = true
+		}
+	}
+	most := min(chainTrials, s.left)
+	stop := s.left - most
+	var mend func(r *reading, at outcome, set map[slot]rat, depth int) (option, error)
+	mend = func(r *reading, at outcome, set map[slot]rat, depth int) (option, error) {
+		var later []func() (option, error)
+		for _, o := range s.candidates(r, at) {
+			if s.left <= stop {
+				return option{}, nil
+			}
+			if o.whole() == 0 || o.how > 2 {
+				continue
+			}
+			with, all := s.taking(r, o), maps.Clone(o.set)
+			maps.Copy(all, set)
+			x := s.try(with, s.size)
+			switch {
+			case errors.Is(x.err, errSteps):
+				return option{}, x.err
+			case x.err == nil || x.at > failed.at || x.node == failed.node && x.apart < failed.apart:
+				if len(set) > 0 { // a single one was tried before
+					return option{set: all, how: 2, chained: true}, nil
+				}
+				if x.node == failed.node {
+					return option{set: all, how: o.how, chained: true}, nil
+				}
+			case x.node == nil || !behind[x.node] || depth == longestChain:
+			case depth == 1 && x.at < failed.at || depth > 1 && x.at > at.at && x.at < failed.at:
+				later = append(later, func() (option, error) { return mend(with, x, all, depth+1) })
+			}
+		}
+		for _, next := range later {
+			if o, err := next(); err != nil || o.set != nil {
+				return o, err
+			}
+		}
+		return option{}, nil
+	}
+	o, err := mend(r, failed, nil, 1)
+	if err != nil || o.set == nil {
+		return nil, err
+	}
+	return []option{o}, nil
+}
+
+// apart counts the axes along which the operands of an elementwise op do not broadcast, 0 for another op.
+func apart(n *onnx.Node, s *reference.Scope) (count int) {
+	if len(n.Inputs) < 2 || !elementwise[n.OpType] {
+		return 0
+	}
+	var sizes []int
+	for _, v := range n.Inputs {
+		x, err := s.Value(v)
+		if err != nil {
+			return 0
+		}
+		shape := slices.Clone(x.Shape)
+		slices.Reverse(shape)
+		for i, d := range shape {
+			switch {
+			case i == len(sizes):
+				sizes = append(sizes, d)
+			case sizes[i] == 1:
+				sizes[i] = d
+			case d != 1 && d != sizes[i]:
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// elementwise are the ops whose operands broadcast.
+var elementwise = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Div": true, "And": true, "Or": true,
+	"Where": true, "Equal": true, "Less": true, "LessOrEqual": true, "Greater": true, "GreaterOrEqual": true}

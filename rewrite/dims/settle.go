@@ -17,6 +17,10 @@ func (a *analysis) settled(c *choice) error {
 				"constants may hold positions that depend on the length of a cache, and the " +
 					"model does not show it; pass recorded outputs of a greater length"}
 		}
+		if !v.related() && c.recorded[i] <= d.Size && v.chained {
+			return &Refusal{d.Name, "", "several constants must follow it together, and the model does not show " +
+				"that no others do; pass recorded outputs of another size"}
+		}
 		for k := range v.numbers {
 			return &Refusal{d.Name, k.node.Label(), fmt.Sprintf("its constant %q depends on the size, but is not a "+
 				"size itself", k.value.Name)}
@@ -30,6 +34,10 @@ func (a *analysis) settled(c *choice) error {
 				continue
 			}
 			k := a.constantOf(s)
+			if k.family.short && s.part < 0 && f[i].num != 0 {
+				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, [0, 1], need not be a count; "+
+					"pass recorded outputs of a greater size", k.value.Name)}
+			}
 			if f[i].num != 0 && !a.ExtendMasks && c.isMask(a, k, i) {
 				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, a mask of %v, is made for the "+
 					"size %d; a window of at least as many positions looks the same; pass recorded outputs of a "+

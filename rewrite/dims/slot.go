@@ -2,6 +2,7 @@ package dims
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -127,18 +128,23 @@ func (c *constant) original(s slot) int64 {
 	return c.tensor.I[s.part]
 }
 
+// unbounded is the least number that means all the rest, as the end of a Slice does.
+const unbounded = math.MaxInt32
+
 // An option assigns factors to slots of one constant: how much they grow with the dimension.
 type option struct {
 	set map[slot]rat
 	// how is 0 if the number is the size of the dimension, 1 for a multiple, 2 for a constant difference, and 3 for
 	// other factors.
-	how int
+	how     int
+	chained bool // found by chains
 }
 
 // factors lists how much a number may grow with a dimension of this size.
 func factors(number, size int64) map[rat]int {
 	list := map[rat]int{}
 	switch {
+	case number >= unbounded:
 	case number == size:
 		list[rat{1, 1}] = 0
 	case number == 0:
@@ -161,7 +167,7 @@ func (c *constant) options(size int64) (list []option) {
 	if c.hasSizes() {
 		for k, e := range c.tensor.I {
 			for f, how := range factors(e, size) {
-				list = append(list, option{map[slot]rat{{c.node, c.input, k}: f}, how})
+				list = append(list, option{set: map[slot]rat{{c.node, c.input, k}: f}, how: how})
 			}
 		}
 	}
@@ -177,15 +183,15 @@ func (c *constant) lengthOptions(size int64) (list []option) {
 		}
 		for f, how := range factors(int64(n), size) {
 			if c.family.grows(axis) {
-				list = append(list, option{map[slot]rat{at(lengthOf(axis)): f}, how})
+				list = append(list, option{set: map[slot]rat{at(lengthOf(axis)): f}, how: how})
 			}
 		}
 	}
 	if axis := c.family.linear; axis >= 0 && c.family.start != 0 { // the start may follow, with or without the length
 		for f := range factors(c.family.start, size) {
-			list = append(list, option{map[slot]rat{at(diagonal): f}, 4})
+			list = append(list, option{set: map[slot]rat{at(diagonal): f}, how: 4})
 			for g, how := range factors(int64(c.tensor.Shape[axis]), size) {
-				list = append(list, option{map[slot]rat{at(diagonal): f, at(lengthOf(axis)): g}, max(how, 1)})
+				list = append(list, option{set: map[slot]rat{at(diagonal): f, at(lengthOf(axis)): g}, how: max(how, 1)})
 			}
 		}
 	}
@@ -196,9 +202,12 @@ func (c *constant) lengthOptions(size int64) (list []option) {
 	grown := func(axis int) map[rat]int { return factors(int64(c.tensor.Shape[axis]), size) }
 	one := rat{1, 1}
 	if how, ok := grown(q)[one]; ok { // keys before the queries
-		list = append(list, option{map[slot]rat{at(lengthOf(q)): one, at(diagonal): one}, how})
+		list = append(list, option{set: map[slot]rat{at(lengthOf(q)): one, at(diagonal): one}, how: how})
 		if other, ok := grown(p)[one]; ok {
-			list = append(list, option{map[slot]rat{at(lengthOf(p)): one, at(lengthOf(q)): one}, min(how, other)})
+			list = append(list, option{
+				set: map[slot]rat{at(lengthOf(p)): one, at(lengthOf(q)): one},
+				how: min(how, other),
+			})
 		}
 	}
 	return list

@@ -15,6 +15,7 @@ type family struct {
 	linear int    // the axis along which integers change by equal steps, or -1
 	start  int64  // the first of these integers
 	by     int64  // their step
+	short  bool   // there are only two, 0 and 1: only rows that the model computes alone tell a count
 	// step means a mask: elements are low up to a diagonal and high beyond it.
 	step          bool
 	rows, columns int
@@ -47,7 +48,9 @@ func familyOf(t *reference.Tensor) family {
 		}
 	case 2:
 		if f.findStep(t, varying[0], varying[1]); !f.step {
-			f.waves = findWaves(t, varying[0], varying[1])
+			if f.waves = findAngles(t, varying[0], varying[1]); f.waves == nil {
+				f.waves = findWaves(t, varying[0], varying[1])
+			}
 		}
 	}
 	return f
@@ -79,10 +82,13 @@ func isEven(t *reference.Tensor, axis int) bool {
 
 func (f *family) findLinear(t *reference.Tensor, axis int) {
 	n, s := t.Shape[axis], onnx.RowMajor(t.Shape)[axis]
-	if t.I == nil || n < fewest || t.IsFloat() {
+	if t.I == nil || n < 2 || t.IsFloat() || t.DataType == onnx.Bool {
 		return
 	}
 	by := t.I[s] - t.I[0]
+	if f.short = n < fewest; f.short && (t.I[0] != 0 || by != 1 || t.Rank() < 2) {
+		return
+	}
 	for k := range n {
 		if t.I[k*s] != t.I[0]+int64(k)*by {
 			return

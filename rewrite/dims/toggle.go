@@ -102,6 +102,7 @@ func (e *search) together(v *variant) (list []*variant) {
 // coincident lists the factors of a number that may equal a size by chance.
 func coincident(number, size int64) (list []rat) {
 	switch {
+	case number >= unbounded:
 	case number == size, number == size-1 && size > 2, number == size+1:
 		list = append(list, rat{1, 1})
 	case number == -size:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -18,11 +19,12 @@ type reading struct {
 	factors map[slot][]rat
 	// product lists the slots that grow with a product of dimensions instead of their sum.
 	product map[slot]bool
+	chained bool // whether constants were found by chains
 }
 
 // with returns a reading in which more slots grow with a dimension.
 func (r *reading) with(dim, dims int, set map[slot]rat) *reading {
-	made := &reading{maps.Clone(r.factors), maps.Clone(r.product)}
+	made := &reading{maps.Clone(r.factors), maps.Clone(r.product), r.chained}
 	if made.factors == nil {
 		made.factors, made.product = map[slot][]rat{}, map[slot]bool{}
 	}
@@ -69,6 +71,7 @@ type analysis struct {
 	byInput   map[*onnx.Node][]*constant
 	place     map[*onnx.Node]int // of nodes of the main graph, or of the node there that contains them
 	steps     int
+	memo      memo
 	see       func(n *onnx.Node, s *reference.Scope) // called with the nodes that run; may be nil
 	Options
 }
@@ -244,6 +247,7 @@ type outcome struct {
 	err     error
 	// elements is the number of elements of a failed Reshape's input.
 	elements int64
+	apart    int // see apart
 }
 
 // run runs the model with a reading.
@@ -254,11 +258,16 @@ func (a *analysis) run(r *reading, sizes []int64, in map[string]*reference.Tenso
 // runWith also replaces the elements of other constants.
 func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.Tensor, o reference.Options,
 	replaced map[*constant]*reference.Tensor) outcome {
-	var last *onnx.Node
-	elements := 0
+	var last, pending *onnx.Node
+	var operands []*reference.Tensor // of pending
+	elements, differ := 0, 0
 	bound := map[*onnx.Value]bool{}
 	o.Override = func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
-		last, elements = n, 0
+		if pending != nil && n.Graph == a.model.Graph { // before constants change
+			a.memo.keep(pending, operands, s)
+			pending = nil
+		}
+		last, elements, differ = n, 0, 0
 		if n.Is("Reshape") {
 			if x, err := s.Value(n.Input(0)); err == nil {
 				elements = x.Len()
@@ -273,16 +282,32 @@ func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.T
 				t = other
 			}
 			if t != nil {
-				bound[c.value] = true
+				if bound[c.value] = true; o.Exact {
+					t = a.memo.intern(c, t)
+				}
 				s.Bind(c.value, t)
 			} else if bound[c.value] {
 				s.Bind(c.value, c.tensor)
 			}
 		}
+		if elementwise[n.OpType] {
+			differ = apart(n, s)
+		}
 		if a.see != nil {
 			a.see(n, s)
 		}
-		return nil, nil
+		if !o.Exact || n.Graph != a.model.Graph {
+			return nil, nil
+		}
+		var alone bool
+		if operands, alone = a.memo.operands(n, s, bound); !alone {
+			return nil, nil
+		}
+		out := a.memo.find(n, operands)
+		if out == nil {
+			pending = n
+		}
+		return out, nil
 	}
 	o.Spend = func(steps int) error {
 		if a.steps += steps; a.steps > mostSteps {
@@ -294,12 +319,19 @@ func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.T
 	if err != nil {
 		return outcome{err: err}
 	}
+	if o.Exact {
+		own := map[string]*reference.Tensor{}
+		for name, t := range in {
+			own[name] = a.memo.intern(name, t)
+		}
+		in = own
+	}
 	got, err := e.Run(in)
 	if err != nil {
 		if last == nil {
 			return outcome{err: err}
 		}
-		return outcome{at: a.place[last], node: last, err: err, elements: int64(elements)}
+		return outcome{at: a.place[last], node: last, err: err, elements: int64(elements), apart: differ}
 	}
 	x := outcome{at: len(a.model.Graph.Nodes)}
 	for _, v := range a.model.Graph.Outputs {
@@ -337,4 +369,97 @@ func (a *analysis) resolve() error {
 		_, err = e.Run(in)
 	}
 	return err
+}
+
+// A memo keeps what nodes of the main graph computed in earlier trials. Most trials differ from another one in a single
+// constant, so all nodes before it, and those that it does not reach, read the very tensors that they read before.
+type memo struct {
+	known map[any][]*reference.Tensor // tensors of inputs and changed constants
+	made  map[*onnx.Node][]call
+	held  int // elements
+}
+
+// A call is an evaluation of a node.
+type call struct {
+	in, out []*reference.Tensor // nil in in for a constant that is as in the model
+}
+
+const (
+	mostCalls = 24      // of a node, and of the tensors of an input or constant
+	mostHeld  = 1 << 24 // elements in all
+)
+
+// intern returns the tensor that was seen before with the same elements, or else t.
+func (m *memo) intern(of any, t *reference.Tensor) *reference.Tensor {
+	for _, x := range m.known[of] {
+		if x == t || x.DataType == t.DataType && slices.Equal(x.Shape, t.Shape) && slices.Equal(x.I, t.I) &&
+			slices.EqualFunc(x.F, t.F, func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }) {
+			return x
+		}
+	}
+	if t.Len() != len(t.I)+len(t.F) { // strings, sequences or lazy
+		return t
+	}
+	if m.hold(t.Len()); m.known == nil {
+		m.known, m.made = map[any][]*reference.Tensor{}, map[*onnx.Node][]call{}
+	}
+	m.known[of] = recent(append(m.known[of], t))
+	return t
+}
+
+// hold counts elements, and forgets everything if they are too many.
+func (m *memo) hold(n int) {
+	if m.held += n; m.held > mostHeld {
+		*m = memo{held: n}
+	}
+}
+
+// recent keeps the last elements of a list.
+func recent[T any](list []T) []T { return list[max(0, len(list)-mostCalls):] }
+
+// operands returns what a node reads, and whether its outputs follow from that alone.
+func (m *memo) operands(n *onnx.Node, s *reference.Scope, bound map[*onnx.Value]bool) ([]*reference.Tensor, bool) {
+	if len(n.Inputs) == 0 || len(n.Subgraphs()) > 0 || random[n.OpType] {
+		return nil, false
+	}
+	in := make([]*reference.Tensor, len(n.Inputs))
+	for i, v := range n.Inputs {
+		if v != nil && (v.Constant() == nil || v.IsInput || bound[v]) {
+			in[i] = s.Bound(v)
+		}
+	}
+	return in, true
+}
+
+// random are the ops that compute something else each time.
+var random = map[string]bool{"Bernoulli": true, "RandomNormal": true, "RandomNormalLike": true, "RandomUniform": true,
+	"RandomUniformLike": true, "Multinomial": true, "Dropout": true}
+
+// find returns the outputs of an earlier call with these operands, or nil.
+func (m *memo) find(n *onnx.Node, in []*reference.Tensor) []*reference.Tensor {
+	for _, c := range m.made[n] {
+		if slices.Equal(c.in, in) {
+			return c.out
+		}
+	}
+	return nil
+}
+
+// keep records the outputs of a node, unless one is already released.
+func (m *memo) keep(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) {
+	out, held := make([]*reference.Tensor, len(n.Outputs)), 0
+	for i, v := range n.Outputs {
+		if v == nil {
+			continue
+		}
+		t := s.Bound(v)
+		if t == nil || t.Len() != len(t.I)+len(t.F) {
+			return
+		}
+		out[i], held = t, held+t.Len()
+	}
+	if m.hold(held); m.made == nil {
+		m.known, m.made = map[any][]*reference.Tensor{}, map[*onnx.Node][]call{}
+	}
+	m.made[n] = recent(append(m.made[n], call{in, out}))
 }

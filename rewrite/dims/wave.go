@@ -13,6 +13,7 @@ type waves struct {
 	positions, channels int       // axes
 	rates               []float64 // of each channel, in float32
 	cosine              []bool    // of each channel
+	angles              bool      // the rows are positions times rates themselves
 }
 
 // bases are the bases of published models.
@@ -21,6 +22,26 @@ var bases = []float64{100, 1000, 10000, 20000, 50000, 100000, 150000, 160000, 20
 
 // closeTo is the allowed difference from the formula: a few rounding errors of numbers below 1.
 const closeTo = 4e-7
+
+// findAngles looks for positions times rates: every row is a multiple of the row for position 1, bit for bit.
+func findAngles(t *reference.Tensor, positions, channels int) *waves {
+	n, m := t.Shape[positions], t.Shape[channels]
+	if t.DataType != onnx.Float || n < fewest {
+		return nil
+	}
+	s := onnx.RowMajor(t.Shape)
+	at := func(i, k int) float64 { return t.F[i*s[positions]+k*s[channels]] }
+	w := &waves{positions: positions, channels: channels, angles: true}
+	for k := range m {
+		w.rates = append(w.rates, at(1, k))
+		for i := range n {
+			if at(i, k) != w.value(i, k, w.rates) {
+				return nil
+			}
+		}
+	}
+	return w
+}
 
 // findWaves looks for waves over two axes.
 func findWaves(t *reference.Tensor, positions, channels int) *waves {
@@ -103,6 +124,9 @@ func (w *waves) candidates(m int) (list [][]float64) {
 // value returns an element in float32.
 func (w *waves) value(i, k int, rates []float64) float64 {
 	angle := float64(float32(float64(i) * rates[k]))
+	if w.angles {
+		return angle
+	}
 	if w.cosine[k] {
 		return float64(float32(math.Cos(angle)))
 	}
@@ -148,6 +172,19 @@ func (e *emitter) waves(c *constant, lengths map[int]*sum) (*onnx.Value, error) 
 	if err != nil {
 		return nil, err
 	}
+	more := e.op("Mul", nil, places, rates)
+	if !w.angles {
+		if more, err = w.turned(e, more, perChannel); err != nil {
+			return nil, err
+		}
+	}
+	all := e.op("Concat", []*onnx.Attribute{onnx.IntAttr("axis", int64(w.positions))}, rows, more)
+	return e.op("Slice", nil, all, e.ints(0), length, e.ints(int64(w.positions))), nil
+}
+
+// turned returns the sines and cosines of angles.
+func (w *waves) turned(e *emitter, angles *onnx.Value,
+	perChannel func(x *reference.Tensor) (*onnx.Value, error)) (*onnx.Value, error) {
 	cosine := &reference.Tensor{DataType: onnx.Bool, I: make([]int64, len(w.rates))}
 	for k, is := range w.cosine {
 		if is {
@@ -158,8 +195,5 @@ func (e *emitter) waves(c *constant, lengths map[int]*sum) (*onnx.Value, error) 
 	if err != nil {
 		return nil, err
 	}
-	angles := e.op("Mul", nil, places, rates)
-	more := e.op("Where", nil, which, e.op("Cos", nil, angles), e.op("Sin", nil, angles))
-	all := e.op("Concat", []*onnx.Attribute{onnx.IntAttr("axis", int64(w.positions))}, rows, more)
-	return e.op("Slice", nil, all, e.ints(0), length, e.ints(int64(w.positions))), nil
+	return e.op("Where", nil, which, e.op("Cos", nil, angles), e.op("Sin", nil, angles)), nil
 }
