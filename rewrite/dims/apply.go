@@ -138,7 +138,7 @@ func free(run *pass.Run, dims []*Dim, o Options, proven bool) (*Report, error) {
 	for i, d := range dims {
 		own[i] = &Dim{Name: d.Name, Size: d.Size}
 		for _, p := range d.places {
-			own[i].places = append(own[i].places, place{input(original, p.input.Name), p.axis})
+			own[i].places = append(own[i].places, place{input(original, p.input.Name), p.axis, p.rest, p.last})
 		}
 	}
 	a, err := newAnalysis(original, own, o)
@@ -284,7 +284,7 @@ func (a *analysis) reason(c *choice, dim int) string {
 func (a *analysis) declareFree(m *onnx.Model, change *edit.Change, found *choice) {
 	for _, d := range a.dims {
 		for _, p := range d.places {
-			open(change, input(m, p.input.Name), p.axis, onnx.Dim{Value: -1, Param: d.Name})
+			open(change, input(m, p.input.Name), p.axis, onnx.Dim{Value: -1, Param: named(a.dims, d, p)})
 		}
 	}
 	m.Graph.Walk(func(g *onnx.Graph) {

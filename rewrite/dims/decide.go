@@ -331,6 +331,9 @@ func (a *analysis) sizeOf(in map[string]*reference.Tensor) []int64 {
 	for i, d := range a.dims {
 		for _, p := range d.places {
 			t := in[p.input.Name]
+			if p.rest > 0 && t != nil && p.axis < t.Rank() {
+				continue // whole axes show the size
+			}
 			if t == nil || p.axis >= t.Rank() || list[i] > 0 && list[i] != int64(t.Shape[p.axis]) {
 				return nil
 			}

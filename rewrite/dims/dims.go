@@ -8,6 +8,7 @@
 package dims
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/roles"
+	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 )
 
@@ -30,12 +33,17 @@ type Dim struct {
 type place struct {
 	input *onnx.Value
 	axis  int
+	// rest is the size at export of the axis's other rows, as a mask has rows for the past and the new tokens, or 0.
+	// Those of the dimension are the last ones, or the first ones.
+	rest int64
+	last bool
 }
 
 func (p place) String() string { return p.input.Name + "." + strconv.Itoa(p.axis) }
 
 // Names of dimensions that need no declaration: axis 0 of all inputs; axis 1 of inputs with two or three dimensions;
-// axis 2 of inputs with four dimensions, after the batch and the heads.
+// axis 2 of inputs with four dimensions, after the batch and the heads. With a cache, the last axis of a mask is the
+// sum of the past and the sequence.
 const (
 	Batch    = "batch"
 	Sequence = "sequence"
@@ -83,10 +91,10 @@ func (d *Dim) locate(m *onnx.Model, list string) error {
 			if t, _ := v.Type(); axis < 0 || axis >= len(t.Dims) {
 				return fmt.Errorf("%q: input %q has %d dimensions", at, v.Name, len(t.Dims))
 			}
-			d.places = append(d.places, place{v, axis})
+			d.places = append(d.places, place{input: v, axis: axis})
 		}
 	} else {
-		d.places = named(m, d.Name)
+		d.places = declaring(m, d.Name)
 		if len(d.places) == 0 {
 			d.places = usual(m, d.Name)
 		}
@@ -96,7 +104,7 @@ func (d *Dim) locate(m *onnx.Model, list string) error {
 	}
 	for _, p := range d.places {
 		t, _ := p.input.Type()
-		if n := t.Dims[p.axis].Value; n >= 0 {
+		if n := t.Dims[p.axis].Value - p.rest; n >= 0 {
 			if d.Size > 0 && d.Size != n {
 				return fmt.Errorf("it is %d at %s and %d elsewhere; name its axes by %s=INPUT.AXIS+INPUT.AXIS",
 					n, p, d.Size, d.Name)
@@ -116,24 +124,39 @@ func input(m *onnx.Model, name string) *onnx.Value {
 	return nil
 }
 
-// named lists the axes of inputs declared with a name.
-func named(m *onnx.Model, name string) (list []place) {
+// declaring lists the axes of inputs declared with a name.
+func declaring(m *onnx.Model, name string) (list []place) {
 	for _, v := range m.Graph.Inputs {
 		t, _ := v.Type()
 		for axis, d := range t.Dims {
 			if d.Param == name && v.Const == nil {
-				list = append(list, place{v, axis})
+				list = append(list, place{input: v, axis: axis})
 			}
 		}
 	}
 	return list
 }
 
-// usual lists the usual axes of a dimension with this name that are declared as numbers.
+// usual lists the usual axes of a dimension with this name that are declared as numbers. Masks of a decoder with a
+// cache have an axis for the past and the new tokens.
 func usual(m *onnx.Model, name string) (list []place) {
-	for _, v := range m.Graph.Inputs {
-		t, _ := v.Type()
-		rank, axis := len(t.Dims), 0
+	found := roles.Find(m)
+	past, tokens := cached(found)
+	for _, in := range found {
+		rank, axis := len(in.Dims), 0
+		if mask := in.Role == roles.Mask && past > 0 && tokens > 0; mask && name != Batch {
+			if at := rank - 1; rank >= 2 && in.Dims[at].Value == past+tokens {
+				if name == Sequence {
+					if rank == 4 && in.Dims[2].Value == tokens {
+						list = append(list, place{input: in.Value, axis: 2})
+					}
+					list = append(list, place{in.Value, at, past, true})
+				} else if name == Past {
+					list = append(list, place{in.Value, at, tokens, false})
+				}
+				continue
+			}
+		}
 		switch {
 		case name == Batch && rank >= 1:
 		case name == Sequence && (rank == 2 || rank == 3):
@@ -143,11 +166,29 @@ func usual(m *onnx.Model, name string) (list []place) {
 		default:
 			continue
 		}
-		if t.Dims[axis].Value >= 0 && v.Const == nil {
-			list = append(list, place{v, axis})
+		if in.Dims[axis].Value >= 0 {
+			list = append(list, place{input: in.Value, axis: axis})
 		}
 	}
+	slices.SortStableFunc(list, func(p, q place) int { return cmp.Compare(p.rest, q.rest) }) // whole axes first
+	if len(list) > 0 && list[0].rest > 0 {
+		return nil
+	}
 	return list
+}
+
+// cached returns the lengths of the cache and of the new tokens, 0 without a cache or for lengths that are no numbers.
+func cached(inputs []*roles.Input) (past, tokens int64) {
+	for _, in := range inputs {
+		switch {
+		case in.Role == roles.Mask:
+		case len(in.Dims) == 4 && in.DataType.IsFloat():
+			past = max(past, in.Dims[2].Value)
+		case len(in.Dims) == 2 && in.DataType.IsInteger() || len(in.Dims) == 3: // ids, positions or embeddings
+			tokens = max(tokens, in.Dims[1].Value)
+		}
+	}
+	return past, max(tokens, 0)
 }
 
 // Open returns a copy of a model that declares the dimensions by their names. It accepts recorded cases of other sizes.
@@ -159,10 +200,73 @@ func Open(m *onnx.Model, dims []*Dim) (*onnx.Model, error) {
 	var change edit.Change
 	for _, d := range dims {
 		for _, p := range d.places {
-			open(&change, input(c, p.input.Name), p.axis, onnx.Dim{Value: -1, Param: d.Name})
+			open(&change, input(c, p.input.Name), p.axis, onnx.Dim{Value: -1, Param: named(dims, d, p)})
 		}
 	}
 	return c, nil
+}
+
+// other returns the dimension of an axis's other rows, or nil if they keep their size.
+func (p place) other(dims []*Dim, d *Dim) *Dim {
+	for _, x := range dims {
+		if p.rest > 0 && x != d && slices.ContainsFunc(x.places, func(q place) bool {
+			return q.input.Name == p.input.Name && q.axis == p.axis && q.last != p.last
+		}) {
+			return x
+		}
+	}
+	return nil
+}
+
+// named returns the declared name of an axis.
+func named(dims []*Dim, d *Dim, p place) string {
+	other := p.other(dims, d)
+	switch {
+	case p.rest == 0:
+		return d.Name
+	case other == nil:
+		return fmt.Sprintf("%s + %d", d.Name, p.rest)
+	case p.last:
+		return other.Name + " + " + d.Name
+	}
+	return d.Name + " + " + other.Name
+}
+
+// around returns how many rows of a tensor precede and follow the n rows of the dimension.
+func (p place) around(t *reference.Tensor, n int) (before, after int) {
+	switch rest := t.Shape[p.axis] - n; {
+	case p.rest == 0:
+		return 0, 0
+	case p.last:
+		return rest, 0
+	default:
+		return 0, rest
+	}
+}
+
+// rows returns the size of a dimension in inputs.
+func (d *Dim) rows(in map[string]*reference.Tensor) int {
+	p := d.places[0]
+	return in[p.input.Name].Shape[p.axis]
+}
+
+// within replaces the n rows of the dimension in a tensor by others.
+func (p place) within(t *reference.Tensor, n int, rows ...*reference.Tensor) *reference.Tensor {
+	before, after := p.around(t, n)
+	size := t.Shape[p.axis]
+	list := slices.Concat([]*reference.Tensor{slice(t, p.axis, 0, before)}, rows,
+		[]*reference.Tensor{slice(t, p.axis, size-after, size)})
+	some := slices.DeleteFunc(slices.Clone(list), func(x *reference.Tensor) bool { return x.Len() == 0 })
+	if len(some) == 0 {
+		some = list
+	}
+	return join(some, p.axis)
+}
+
+// part returns rows of the dimension, which has n.
+func (p place) part(t *reference.Tensor, n, from, to int) *reference.Tensor {
+	before, _ := p.around(t, n)
+	return slice(t, p.axis, before+from, before+to)
 }
 
 // open declares one dimension of an input.

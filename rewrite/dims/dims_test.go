@@ -460,6 +460,67 @@ func TestCache(t *testing.T) {
 	}
 }
 
+// decoder is causal attention over a cache of 5 and new tokens. Its mask was computed at the old size.
+func decoder(batch, n int) *onnx.Model {
+	b := onnxtest.New(17)
+	count := func(from, n int, dims ...int64) *onnx.Value {
+		list := make([]int64, n)
+		for i := range list {
+			list[i] = int64(from + i)
+		}
+		t := onnx.NewInt64s("count", list)
+		t.Dims = dims
+		return b.Constant(t)
+	}
+	x := b.Op("Gather", weights(b, width), b.Input("input_ids", onnx.Int64, batch, n))
+	mask := b.Op("Unsqueeze", b.Input("attention_mask", onnx.Int64, batch, 5+n), []int64{1})
+	keys := b.Op("Concat", b.Input("past", onnx.Float, batch, 1, 5, width),
+		b.Op("Reshape", x, ints(batch, 1, n, width)), onnx.IntAttr("axis", 2))
+	seen := b.Op("LessOrEqual", count(0, 5+n, 1, int64(5+n)), count(5, n, int64(n), 1))
+	mask = b.Op("Cast", mask, onnx.IntAttr("to", int64(onnx.Bool)))
+	seen = b.Op("And", b.Op("Expand", seen, ints(batch, n, 5+n)), mask)
+	k := b.Op("Squeeze", keys, []int64{1})
+	scores := b.Op("MatMul", x, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 2, 1})))
+	scores = b.Op("Where", seen, scores, -1e9)
+	b.Output(b.Op("MatMul", b.Op("Softmax", scores, onnx.IntAttr("axis", -1)), k))
+	b.Output(keys)
+	return b.Model
+}
+
+// TestSequenceOfDecoder frees the new tokens of a decoder with a cache, whose mask has more positions.
+func TestSequenceOfDecoder(t *testing.T) {
+	m := decoder(2, 3)
+	run := &pass.Run{Editor: edit.Editor{Model: m}}
+	if _, err := dims.Apply(run, []string{"batch", "sequence"}, dims.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range [][2]int{{2, 3}, {1, 1}, {3, 6}, {5, 2}} {
+		want := decoder(size[0], size[1])
+		made, err := golden.RandomInputs(want, 3, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := map[string]*reference.Tensor{}
+		for _, x := range made {
+			if in[x.Name], err = reference.FromONNX(x); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, b := rewritetest.Run(t, want, in), rewritetest.Run(t, m, in)
+		for i, v := range want.Graph.Outputs {
+			x, y := a[v.Name], b[m.Graph.Outputs[i].Name]
+			if !slices.Equal(x.Shape, y.Shape) {
+				t.Fatalf("%v: %v, want %v", size, y.Shape, x.Shape)
+			}
+			for k := range x.F {
+				if !(math.Abs(x.F[k]-y.F[k]) <= 1e-5) {
+					t.Fatalf("%v: output %d differs at %d: %g, want %g", size, i, k, y.F[k], x.F[k])
+				}
+			}
+		}
+	}
+}
+
 // TestExtendMasks accepts the user's word for a mask, and reports it.
 func TestExtendMasks(t *testing.T) {
 	g := attention(causal)

@@ -78,7 +78,8 @@ func TestEmitted(t *testing.T) {
 			family: familyOf(c.tensor), inferred: c.inferred - 1}
 		a := &analysis{model: b.Model}
 		for axis, n := range []int64{2, 5, 6} {
-			a.dims = append(a.dims, &Dim{Name: []string{"b", "p", "n"}[axis], Size: n, places: []place{{x, axis}}})
+			a.dims = append(a.dims, &Dim{Name: []string{"b", "p", "n"}[axis], Size: n,
+				places: []place{{input: x, axis: axis}}})
 		}
 		r := &reading{map[slot][]rat{}, map[slot]bool{}, false}
 		for part, f := range c.factors {

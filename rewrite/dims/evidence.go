@@ -129,14 +129,9 @@ func (e *evidence) mixed(first, second map[string]*reference.Tensor, k int) map[
 		in[name] = t
 	}
 	for _, p := range e.dims[e.dim].places {
-		name := p.input.Name
-		a, b := first[name], second[name]
-		n := a.Shape[p.axis]
-		if k == 0 {
-			in[name] = b
-		} else {
-			in[name] = join([]*reference.Tensor{slice(a, p.axis, 0, k), slice(b, p.axis, k, n)}, p.axis)
-		}
+		a, b := first[p.input.Name], second[p.input.Name]
+		n := e.dims[e.dim].rows(first)
+		in[p.input.Name] = p.within(a, n, p.part(a, n, 0, k), p.part(b, n, k, n))
 	}
 	return in
 }
@@ -149,8 +144,8 @@ func (e *evidence) rotated(in map[string]*reference.Tensor) map[string]*referenc
 	}
 	for _, p := range e.dims[e.dim].places {
 		t := in[p.input.Name]
-		n := t.Shape[p.axis]
-		out[p.input.Name] = join([]*reference.Tensor{slice(t, p.axis, 1, n), slice(t, p.axis, 0, 1)}, p.axis)
+		n := e.dims[e.dim].rows(in)
+		out[p.input.Name] = p.within(t, n, p.part(t, n, 1, n), p.part(t, n, 0, 1))
 	}
 	return out
 }
@@ -162,7 +157,8 @@ func (e *evidence) window(in map[string]*reference.Tensor, from, to int) map[str
 		out[name] = t
 	}
 	for _, p := range e.dims[e.dim].places {
-		out[p.input.Name] = slice(in[p.input.Name], p.axis, from, to)
+		t, n := in[p.input.Name], e.dims[e.dim].rows(in)
+		out[p.input.Name] = p.within(t, n, p.part(t, n, from, to))
 	}
 	return out
 }

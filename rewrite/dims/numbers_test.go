@@ -239,7 +239,7 @@ func TestRows(t *testing.T) {
 	y := whole([]int{2, 3, 2}, 21, 22, 23, 24, 25, 26, 31, 32, 33, 34, 35, 36)
 	in := map[string]*reference.Tensor{"x": x, "other": x}
 	of := map[string]*reference.Tensor{"x": y, "other": y}
-	d := &Dim{Size: 3, places: []place{{&onnx.Value{Name: "x"}, 1}}}
+	d := &Dim{Size: 3, places: []place{{input: &onnx.Value{Name: "x"}, axis: 1}}}
 	e := &evidence{search: &search{analysis: &analysis{dims: []*Dim{d}}}, axes: []int{1}}
 	expect(t, "mixed", e.mixed(in, of, 1)["x"].I, []int64{1, 2, 23, 24, 25, 26, 11, 12, 33, 34, 35, 36})
 	expect(t, "mixed at 0", e.mixed(in, of, 0), map[string]*reference.Tensor{"x": y, "other": x})

@@ -74,6 +74,32 @@ func TestPlacesOfDimensions(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, d, err)
 		}
 	}
+	decoder := onnxtest.New(18) // its mask has the past and the new tokens
+	table := decoder.Floats([]int64{9, 1}, make([]float32, 9)...)
+	decoder.Output(decoder.Op("Gather", table, decoder.Input("ids", onnx.Int64, 2, 3)))
+	decoder.Input("attention_mask", onnx.Int64, 2, 8)
+	decoder.Input("past", onnx.Float, 2, 4, 5, 8)
+	both, err := FindAll(decoder.Model, []string{Past, Sequence})
+	if err != nil {
+		t.Fatal(err)
+	}
+	past, sequence := both[0], both[1]
+	expect(t, "sizes", []int64{past.Size, sequence.Size}, []int64{5, 3})
+	mask := place{input(decoder.Model, "attention_mask"), 1, 5, true}
+	expect(t, "mask", sequence.places[1], mask)
+	expect(t, "names", []string{named(both, sequence, mask), named(both, past, past.places[1]),
+		named(both[1:], sequence, mask), named(both[:1], past, past.places[1])},
+		[]string{"past + sequence", "past + sequence", "sequence + 5", "past + 3"})
+	a := &analysis{model: decoder.Model, dims: both}
+	in, err := a.inputs(1, []int64{2, 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "inputs", in["attention_mask"].Shape, []int{2, 6})
+	expect(t, "sizes of inputs", a.sizeOf(in), []int64{2, 4})
+	row := whole([]int{1, 6}, 1, 2, 3, 4, 5, 6)
+	expect(t, "new rows", mask.within(row, 4, mask.part(row, 4, 1, 3)).I, []int64{1, 2, 4, 5})
+	expect(t, "past rows", past.places[1].within(row, 2, past.places[1].part(row, 2, 0, 1)).I, []int64{1, 3, 4, 5, 6})
 	var names []string
 	for _, d := range Known(b.Model) {
 		names = append(names, d.Name)

@@ -22,6 +22,9 @@ type search struct {
 	relations map[string]*evidence // by the axes of outputs that grow
 	// stuck is the outcome of the trial that got furthest.
 	stuck outcome
+	// linked are the chains that were found. There are no others once the model runs.
+	linked []option
+	runs   bool
 }
 
 // A decision is a choice of an option that made the model run further.
@@ -33,7 +36,7 @@ type decision struct {
 
 // mostTrials and mostReadings bound the search for readings of a dimension.
 const (
-	mostTrials   = 20000
+	mostTrials   = 100000
 	mostReadings = 24
 )
 
@@ -83,15 +86,18 @@ func (s *search) prefix(n int64) (map[string]*reference.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range s.dims[s.dim].places {
-		in[p.input.Name] = slice(in[p.input.Name], p.axis, 0, int(n))
+	d, out := s.dims[s.dim], maps.Clone(in)
+	for _, p := range d.places {
+		t, rows := out[p.input.Name], d.rows(in)
+		out[p.input.Name] = p.within(t, rows, p.part(t, rows, 0, int(n)))
 	}
-	return in, nil
+	return out, nil
 }
 
 // readings yields the readings with which the model runs at another size, the most likely first.
 func (s *search) readings(yield func(*reading, error) bool) {
 	first, decisions, err := s.complete(&reading{})
+	s.runs = true
 	if !yield(first, err) || err != nil {
 		return
 	}
@@ -226,10 +232,22 @@ func (s *search) further(r *reading, failed outcome, quick bool) ([]option, erro
 	if len(anywhere) > 0 {
 		return anywhere, nil
 	}
-	if len(kept) == 0 {
-		return s.chains(r, failed)
+	if len(kept) > 0 {
+		return kept, nil
 	}
-	return kept, nil
+	for _, o := range s.linked {
+		if x := s.try(s.taking(r, o), s.size); errors.Is(x.err, errSteps) {
+			return nil, x.err
+		} else if x.err == nil || x.at > failed.at || x.node == failed.node && x.apart < failed.apart {
+			kept = append(kept, o)
+		}
+	}
+	if len(kept) > 0 || s.runs {
+		return kept, nil
+	}
+	found, err := s.chains(r, failed)
+	s.linked = append(s.linked, found...)
+	return found, err
 }
 
 // candidates lists options of constants that a node depends on and that are not in a reading, the most likely and the
@@ -382,95 +400,3 @@ func join(list []*reference.Tensor, axis int) *reference.Tensor {
 	}
 	return out
 }
-
-// longestChain bounds the constants of a chain, chainTrials the trials to find one.
-const (
-	longestChain = 4
-	chainTrials  = 3000
-)
-
-// chains lists options of several constants with which the model runs beyond a failed node, if no single one does. A
-// mask that was computed at the old size throughout is an example: as soon as the positions at its start follow, the
-// Expand at its end fails, and that must follow too. So a chain starts with a constant that moves the failure to a node
-// before the failed one, and goes on with those that mend it there.
-func (s *search) chains(r *reading, failed outcome) ([]option, error) {
-	behind := map[*onnx.Node]bool{}
-	for _, layer := range s.behind(failed.node) {
-		for _, n := range layer {
-			behind[n] = true
-		}
-	}
-	most := min(chainTrials, s.left)
-	stop := s.left - most
-	var mend func(r *reading, at outcome, set map[slot]rat, depth int) (option, error)
-	mend = func(r *reading, at outcome, set map[slot]rat, depth int) (option, error) {
-		var later []func() (option, error)
-		for _, o := range s.candidates(r, at) {
-			if s.left <= stop {
-				return option{}, nil
-			}
-			if o.whole() == 0 || o.how > 2 {
-				continue
-			}
-			with, all := s.taking(r, o), maps.Clone(o.set)
-			maps.Copy(all, set)
-			x := s.try(with, s.size)
-			switch {
-			case errors.Is(x.err, errSteps):
-				return option{}, x.err
-			case x.err == nil || x.at > failed.at || x.node == failed.node && x.apart < failed.apart:
-				if len(set) > 0 { // a single one was tried before
-					return option{set: all, how: 2, chained: true}, nil
-				}
-				if x.node == failed.node {
-					return option{set: all, how: o.how, chained: true}, nil
-				}
-			case x.node == nil || !behind[x.node] || depth == longestChain:
-			case depth == 1 && x.at < failed.at || depth > 1 && x.at > at.at && x.at < failed.at:
-				later = append(later, func() (option, error) { return mend(with, x, all, depth+1) })
-			}
-		}
-		for _, next := range later {
-			if o, err := next(); err != nil || o.set != nil {
-				return o, err
-			}
-		}
-		return option{}, nil
-	}
-	o, err := mend(r, failed, nil, 1)
-	if err != nil || o.set == nil {
-		return nil, err
-	}
-	return []option{o}, nil
-}
-
-// apart counts the axes along which the operands of an elementwise op do not broadcast, 0 for another op.
-func apart(n *onnx.Node, s *reference.Scope) (count int) {
-	if len(n.Inputs) < 2 || !elementwise[n.OpType] {
-		return 0
-	}
-	var sizes []int
-	for _, v := range n.Inputs {
-		x, err := s.Value(v)
-		if err != nil {
-			return 0
-		}
-		shape := slices.Clone(x.Shape)
-		slices.Reverse(shape)
-		for i, d := range shape {
-			switch {
-			case i == len(sizes):
-				sizes = append(sizes, d)
-			case sizes[i] == 1:
-				sizes[i] = d
-			case d != 1 && d != sizes[i]:
-				count++
-			}
-		}
-	}
-	return count
-}
-
-// elementwise are the ops whose operands broadcast.
-var elementwise = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Div": true, "And": true, "Or": true,
-	"Where": true, "Equal": true, "Less": true, "LessOrEqual": true, "Greater": true, "GreaterOrEqual": true}

@@ -19,7 +19,7 @@ func searchIn(t *testing.T, rows int, build func(b *onnxtest.Builder, x *onnx.Va
 	b := onnxtest.New(18)
 	x := b.Input("x", onnx.Float, rows, 2)
 	build(b, x)
-	d := &Dim{Name: "n", Size: int64(rows), places: []place{{x, 0}}}
+	d := &Dim{Name: "n", Size: int64(rows), places: []place{{input: x, axis: 0}}}
 	a, err := newAnalysis(b.Model, []*Dim{d}, Options{})
 	if err == nil {
 		err = a.resolve()
@@ -235,13 +235,14 @@ func TestSettled(t *testing.T) {
 		name  string
 		place place
 		want  bool
-	}{{"past", place{image, 2}, true}, {"past", place{image, 3}, false}, {"past", place{x, 1}, true},
-		{Sequence, place{x, 1}, false}, {"past", place{x, 0}, false}} {
-		d := &Dim{Name: c.name, places: []place{{x, 0}, c.place}}
+	}{{"past", place{input: image, axis: 2}, true}, {"past", place{input: image, axis: 3}, false},
+		{"past", place{input: x, axis: 1}, true},
+		{Sequence, place{input: x, axis: 1}, false}, {"past", place{input: x, axis: 0}, false}} {
+		d := &Dim{Name: c.name, places: []place{{input: x, axis: 0}, c.place}}
 		expect(t, fmt.Sprint(c.name, " at ", c.place, " is a cache"), d.isCache(b.Model), c.want)
 	}
-	a := &analysis{dims: []*Dim{{Name: "n", places: []place{{x, 1}, {image, 1}}},
-		{Name: "k", places: []place{{image, 3}}}}}
+	a := &analysis{dims: []*Dim{{Name: "n", places: []place{{input: x, axis: 1}, {input: image, axis: 1}}},
+		{Name: "k", places: []place{{input: image, axis: 3}}}}}
 	of := func(shape ...int) *reference.Tensor { return reference.NewFloats(onnx.Float, shape, nil) }
 	for _, c := range []struct {
 		x, image *reference.Tensor

@@ -61,7 +61,7 @@ var errSteps = errors.New("the model is too large for trials at other sizes")
 var errFraction = errors.New("the size is not divisible")
 
 // mostSteps bounds the evaluator steps of all trials of a model.
-const mostSteps = 6e9
+const mostSteps = 2e10
 
 // analysis is the search in one model. Its inputs are declared with open dimensions until it ends.
 type analysis struct {
@@ -101,11 +101,14 @@ func newAnalysis(m *onnx.Model, dims []*Dim, o Options) (*analysis, error) {
 // declare declares the dimensions as sizes, or by their names if sizes is nil.
 func (a *analysis) declare(c *edit.Change, sizes []int64) {
 	for i, d := range a.dims {
-		declared := onnx.Dim{Value: -1, Param: d.Name}
-		if sizes != nil {
-			declared = onnx.Dim{Value: sizes[i]}
-		}
 		for _, p := range d.places {
+			declared := onnx.Dim{Value: -1, Param: named(a.dims, d, p)}
+			if sizes != nil {
+				declared = onnx.Dim{Value: sizes[i] + p.rest}
+				if other := p.other(a.dims, d); other != nil {
+					declared.Value = sizes[i] + sizes[slices.Index(a.dims, other)]
+				}
+			}
 			open(c, p.input, p.axis, declared)
 		}
 	}

@@ -2,6 +2,7 @@ package dims
 
 import (
 	"math"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -13,6 +14,7 @@ type waves struct {
 	positions, channels int       // axes
 	rates               []float64 // of each channel, in float32
 	cosine              []bool    // of each channel
+	first               int       // the position of the first row
 	angles              bool      // the rows are positions times rates themselves
 }
 
@@ -23,7 +25,8 @@ var bases = []float64{100, 1000, 10000, 20000, 50000, 100000, 150000, 160000, 20
 // closeTo is the allowed difference from the formula: a few rounding errors of numbers below 1.
 const closeTo = 4e-7
 
-// findAngles looks for positions times rates: every row is a multiple of the row for position 1, bit for bit.
+// findAngles looks for positions times rates, bit for bit. The first position is that of the first row: with a cache,
+// it is the length of the past.
 func findAngles(t *reference.Tensor, positions, channels int) *waves {
 	n, m := t.Shape[positions], t.Shape[channels]
 	if t.DataType != onnx.Float || n < fewest {
@@ -31,13 +34,23 @@ func findAngles(t *reference.Tensor, positions, channels int) *waves {
 	}
 	s := onnx.RowMajor(t.Shape)
 	at := func(i, k int) float64 { return t.F[i*s[positions]+k*s[channels]] }
-	w := &waves{positions: positions, channels: channels, angles: true}
-	for k := range m {
-		w.rates = append(w.rates, at(1, k))
+	w := &waves{positions: positions, channels: channels, angles: true, rates: make([]float64, m)}
+	if first := at(0, 0) / (at(1, 0) - at(0, 0)); first >= 0 && first < maxTable {
+		w.first = int(math.Round(first))
+	}
+	fits := func(k int) bool {
 		for i := range n {
 			if at(i, k) != w.value(i, k, w.rates) {
-				return nil
+				return false
 			}
+		}
+		return true
+	}
+	for k := range m {
+		low := float32(at(1, k) / float64(w.first+1))
+		rates := []float32{low, math.Nextafter32(low, 0), math.Nextafter32(low, 2*low)}
+		if !slices.ContainsFunc(rates, func(r float32) bool { w.rates[k] = float64(r); return fits(k) }) {
+			return nil
 		}
 	}
 	return w
@@ -123,7 +136,7 @@ func (w *waves) candidates(m int) (list [][]float64) {
 
 // value returns an element in float32.
 func (w *waves) value(i, k int, rates []float64) float64 {
-	angle := float64(float32(float64(i) * rates[k]))
+	angle := float64(float32(float64(w.first+i) * rates[k]))
 	if w.angles {
 		return angle
 	}
@@ -149,7 +162,11 @@ func (e *emitter) waves(c *constant, lengths map[int]*sum) (*onnx.Value, error) 
 	n := int64(t.Shape[w.positions])
 	length := e.number(lengths[w.positions])
 	end := e.op("Squeeze", nil, e.op("Max", nil, length, e.ints(n)))
-	places := e.cast(e.op("Range", nil, e.scalar(n), end, e.scalar(1)), onnx.Int64, onnx.Float)
+	places := e.op("Range", nil, e.scalar(n), end, e.scalar(1))
+	if w.first > 0 {
+		places = e.op("Add", nil, places, e.scalar(int64(w.first)))
+	}
+	places = e.cast(places, onnx.Int64, onnx.Float)
 	dims := make([]int64, t.Rank())
 	for i := range dims {
 		dims[i] = 1
