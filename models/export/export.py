@@ -71,7 +71,16 @@ UNREAD = tuple("pkg.torch.onnx." + key for key in ("class_hierarchy", "fx_node",
 SMALLER = {name: "llamasmall" for name in ("llama-dynamo-fp32", "llama-dynamo-bf16", "llama-dynamo23-fp32")}
 
 # Their values' names, paths of modules as long as the rest, are numbers. The nodes keep theirs.
-NUMBERED = ["deepseek3-batched_mm-ts-fp32", "gemma2-ts-fp32", "mixtral-batched_mm-ts-fp16", "qwen3-ts-fp16"]
+NUMBERED = [
+    "broken/moe-deepseek3-eager-ts-fp32",
+    "broken/moe-qwen3moe-eager-ts-fp32",
+    "deepseek3-batched_mm-ts-fp32",
+    "gemma2-ts-fp32",
+    "mixtral-batched_mm-ts-fp16",
+    "moe-flattened-ts-fp32",
+    "moe-switch-ts-fp32",
+    "qwen3-ts-fp16",
+]
 
 # Largest difference to PyTorch that an export may show, as a fraction of the largest magnitude in the output. An export
 # in half precision adds up in another order than PyTorch does.
