@@ -263,14 +263,15 @@ func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.T
 	replaced map[*constant]*reference.Tensor) outcome {
 	var last, pending *onnx.Node
 	var operands []*reference.Tensor // of pending
-	elements, differ := 0, 0
+	elements := 0
+	var scope *reference.Scope // of last, once its constants are bound
 	bound := map[*onnx.Value]bool{}
 	o.Override = func(n *onnx.Node, s *reference.Scope) ([]*reference.Tensor, error) {
 		if pending != nil && n.Graph == a.model.Graph { // before constants change
 			a.memo.keep(pending, operands, s)
 			pending = nil
 		}
-		last, elements, differ = n, 0, 0
+		last, elements, scope = n, 0, nil
 		if n.Is("Reshape") {
 			if x, err := s.Value(n.Input(0)); err == nil {
 				elements = x.Len()
@@ -293,9 +294,7 @@ func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.T
 				s.Bind(c.value, c.tensor)
 			}
 		}
-		if elementwise[n.OpType] {
-			differ = apart(n, s)
-		}
+		scope = s
 		if a.see != nil {
 			a.see(n, s)
 		}
@@ -334,7 +333,11 @@ func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.T
 		if last == nil {
 			return outcome{err: err}
 		}
-		return outcome{at: a.place[last], node: last, err: err, elements: int64(elements), apart: differ}
+		x := outcome{at: a.place[last], node: last, err: err, elements: int64(elements)}
+		if scope != nil {
+			x.apart = apart(last, scope)
+		}
+		return x
 	}
 	x := outcome{at: len(a.model.Graph.Nodes)}
 	for _, v := range a.model.Graph.Outputs {
@@ -403,17 +406,15 @@ func (m *memo) intern(of any, t *reference.Tensor) *reference.Tensor {
 	if t.Len() != len(t.I)+len(t.F) { // strings, sequences or lazy
 		return t
 	}
-	if m.hold(t.Len()); m.known == nil {
-		m.known, m.made = map[any][]*reference.Tensor{}, map[*onnx.Node][]call{}
-	}
+	m.hold(t.Len())
 	m.known[of] = recent(append(m.known[of], t))
 	return t
 }
 
 // hold counts elements, and forgets everything if they are too many.
 func (m *memo) hold(n int) {
-	if m.held += n; m.held > mostHeld {
-		*m = memo{held: n}
+	if m.held += n; m.made == nil || m.held > mostHeld {
+		*m = memo{known: map[any][]*reference.Tensor{}, made: map[*onnx.Node][]call{}, held: n}
 	}
 }
 
@@ -461,8 +462,6 @@ func (m *memo) keep(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) {
 		}
 		out[i], held = t, held+t.Len()
 	}
-	if m.hold(held); m.made == nil {
-		m.known, m.made = map[any][]*reference.Tensor{}, map[*onnx.Node][]call{}
-	}
+	m.hold(held)
 	m.made[n] = recent(append(m.made[n], call{in, out}))
 }
