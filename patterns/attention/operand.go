@@ -57,13 +57,13 @@ func (b *block) operands(v *onnx.Value, heads []int, length func(lengths) int64)
 	var c *cache
 	narrowest := b.g.Facts.DataType(v)
 	for range maxChain {
-		if t := b.g.Facts.DataType(v); match.Widens(t, narrowest) {
+		kinds, t := operandAxes, b.g.Facts.DataType(v)
+		if match.Widens(t, narrowest) {
 			narrowest = t
+		} else if match.Widens(narrowest, t) {
+			kinds = nil // numbers that are rounded before the product, such as queries rotated in float32
 		}
-		for i, kind := range operandAxes {
-			if match.Widens(narrowest, b.g.Facts.DataType(v)) {
-				break // numbers that are rounded before the product, such as queries rotated in float32
-			}
+		for i, kind := range kinds {
 			var list []operand
 			for _, a := range kind {
 				list = append(list, b.as(v, a, heads, length, c)...)
