@@ -23,10 +23,7 @@ func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
 	first := group[0]
 	what, key := fmt.Sprintf("the merged products of %q", first.Input(0).Name), ruleProducts+productKind(first)
 	for _, n := range group {
-		for i, v := range n.Inputs[1:] {
-			if i == 0 {
-				v = weightOf(n)
-			}
+		for _, v := range constantsOf(n) {
 			if v != nil {
 				key += fmt.Sprint(" ", v.Const.DataType, v.Const.Dims)
 			}
@@ -66,6 +63,13 @@ func (m *merger) provenMerge(group []*onnx.Node, merge merge) error {
 	return pending.Holds()
 }
 
+// constantsOf returns the inputs of a product after the first, with the weight as it is stored.
+func constantsOf(n *onnx.Node) []*onnx.Value {
+	list := slices.Clone(n.Inputs[1:])
+	list[0] = weightOf(n)
+	return list
+}
+
 // productKind is equal for products that an op computes in the same way.
 func productKind(n *onnx.Node) string {
 	switch {
@@ -100,13 +104,9 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 			at := slices.IndexFunc(attrs, func(a *onnx.Attribute) bool { return a.Name == fused.AttrN })
 			attrs[at] = onnx.IntAttr(fused.AttrN, rows)
 		}
-		for i, v := range n.Inputs {
-			if i == 0 || v == nil {
+		for i, v := range constantsOf(n) {
+			if v == nil {
 				continue
-			}
-			transpose := transposeOf(n)
-			if transpose != nil {
-				v = weightOf(n)
 			}
 			t, dims := v.Const, slices.Clone(v.Const.Dims)
 			switch {
@@ -122,12 +122,12 @@ func (m *merger) fewRows(group []*onnx.Node) (few *onnx.Model, x *onnx.Value, pr
 			if err != nil {
 				return nil, nil, nil, err
 			}
-			inputs[i] = few.Graph.AddInitializer(part)
-			if transpose != nil {
-				turned := few.Graph.NewValue(part.Name + "_transposed")
-				few.Graph.AddNode("Transpose", []*onnx.Value{inputs[i]}, []*onnx.Value{turned}, transpose.Attributes...)
-				inputs[i] = turned
-			}
+			inputs[i+1] = few.Graph.AddInitializer(part)
+		}
+		if t := transposeOf(n); t != nil {
+			turned := few.Graph.NewValue(inputs[1].Name + "_transposed")
+			few.Graph.AddNode("Transpose", []*onnx.Value{inputs[1]}, []*onnx.Value{turned}, t.Attributes...)
+			inputs[1] = turned
 		}
 		p := few.Graph.AddNode(n.OpType, inputs, []*onnx.Value{few.Graph.NewValue(n.Outputs[0].Name)}, attrs...)
 		p.Name, p.Domain, p.Overload, p.Metadata = n.Name, n.Domain, n.Overload, n.Metadata

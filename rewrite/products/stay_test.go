@@ -218,10 +218,7 @@ func TestFewRows(t *testing.T) {
 			typ, _ := x.Type()
 			got := typ.DataType.String() + " " + copies[0].OpType
 			for _, n := range copies {
-				for i, w := range n.Inputs[1:] {
-					if i == 0 {
-						w = weightOf(n)
-					}
+				for _, w := range constantsOf(n) {
 					if w != nil {
 						got += fmt.Sprint(" ", w.Const.Dims)
 					}
