@@ -70,6 +70,12 @@ inline bool HasForm(size_t width, size_t value_width) {
          (width == 192 && value_width == 128);
 }
 
+// OfForm calls f with the form for keys of this width. HasForm must have reported that there is one.
+template <class F>
+cudaError_t OfForm(size_t width, const F& f) {
+  return width == 64 ? f(Form64()) : width == 128 ? f(Form128()) : width == 192 ? f(Form192()) : f(Form256());
+}
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // Ring finds the stage of the n-th item in a ring of this size, and the parity of its phase.

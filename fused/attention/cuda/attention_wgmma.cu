@@ -129,10 +129,7 @@ cudaError_t LaunchForm(const MojoAttentionArgs& a, cudaStream_t stream) {
 
 template <class T>
 cudaError_t LaunchType(const MojoAttentionArgs& a, cudaStream_t stream) {
-  return a.width == 64    ? LaunchForm<T, Form64>(a, stream)
-         : a.width == 128 ? LaunchForm<T, Form128>(a, stream)
-         : a.width == 192 ? LaunchForm<T, Form192>(a, stream)
-                          : LaunchForm<T, Form256>(a, stream);
+  return OfForm(a.width, [&](auto form) { return LaunchForm<T, decltype(form)>(a, stream); });
 }
 
 // HasKernels reports whether the device runs the kernels, which are empty unless compiled for capability 9.0.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "attention/cuda/paged_attention.cuh"
+#include "cuda/mma.cuh"
 
 namespace mojo {
 namespace paged {
@@ -12,23 +13,6 @@ namespace paged {
 template <unsigned kBytes>
 __device__ __forceinline__ uint32_t Select(uint32_t a, uint32_t b) {
   return __byte_perm(a, b, kBytes);
-}
-
-__device__ __forceinline__ uint32_t Word(__half2 v) {
-  uint32_t word;
-  memcpy(&word, &v, 4);
-  return word;
-}
-__device__ __forceinline__ uint32_t Word(__nv_bfloat162 v) {
-  uint32_t word;
-  memcpy(&word, &v, 4);
-  return word;
-}
-template <class V>
-__device__ __forceinline__ V FromWord(uint32_t word) {
-  V v;
-  memcpy(&v, &word, 4);
-  return v;
 }
 
 // Pairs<T, C>::Get returns the codes at bytes kFirst and kSecond of a word.
@@ -44,7 +28,7 @@ struct Pairs<Half, Int8Code> {
   template <int kFirst, int kSecond>
   static __device__ __forceinline__ uint32_t Get(uint32_t codes) {
     const uint32_t word = Select<kFirst | 0x40 | kSecond << 8 | 0x4000>(codes ^ 0x80808080u, 0x64646464u);
-    return Word(__hsub2(FromWord<__half2>(word), FromWord<__half2>(0x64806480u)));
+    return ToWord(__hsub2(ToTwo<Half>(word), ToTwo<Half>(0x64806480u)));
   }
 };
 
@@ -56,7 +40,7 @@ struct Pairs<BFloat, Int8Code> {
   template <int kFirst, int kSecond>
   static __device__ __forceinline__ uint32_t Get(uint32_t codes) {
     const uint32_t word = Select<kFirst | 0x40 | kSecond << 8 | 0x4000>(codes, 0x43434343u);
-    return Word(__hsub2(FromWord<__nv_bfloat162>(word & 0xff7fff7fu), FromWord<__nv_bfloat162>(word & 0xff80ff80u)));
+    return ToWord(__hsub2(ToTwo<BFloat>(word & 0xff7fff7fu), ToTwo<BFloat>(word & 0xff80ff80u)));
   }
 };
 
@@ -79,7 +63,7 @@ struct Pairs<BFloat, E4M3Code> {
   static __device__ __forceinline__ uint32_t Get(uint32_t codes) {
     const uint32_t word = Select<0x4 | kFirst << 4 | 0x400 | kSecond << 12>(codes, 0);
     const uint32_t moved = (word & 0x80008000u) | (word >> 4 & 0x07f007f0u);
-    return Word(__hmul2(FromWord<__nv_bfloat162>(moved), FromWord<__nv_bfloat162>(0x7b807b80u)));
+    return ToWord(__hmul2(ToTwo<BFloat>(moved), ToTwo<BFloat>(0x7b807b80u)));
   }
 };
 

@@ -61,10 +61,7 @@ cudaError_t LaunchForm(const Params& p, cudaStream_t stream) {
 
 template <class T>
 cudaError_t LaunchType(const Params& p, cudaStream_t stream) {
-  return p.width == 64    ? LaunchForm<T, Form64>(p, stream)
-         : p.width == 128 ? LaunchForm<T, Form128>(p, stream)
-         : p.width == 192 ? LaunchForm<T, Form192>(p, stream)
-                          : LaunchForm<T, Form256>(p, stream);
+  return OfForm(p.width, [&](auto form) { return LaunchForm<T, decltype(form)>(p, stream); });
 }
 
 // HasKernels reports whether the device runs the kernels, which are empty unless compiled for capability 9.0.

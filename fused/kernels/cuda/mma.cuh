@@ -47,6 +47,20 @@ __device__ __forceinline__ uint32_t Transposed(uint32_t v) {
   return out;
 }
 
+// ToWord returns two adjacent 16-bit numbers as an operand has them, and ToTwo the numbers of a word.
+template <class V>
+__device__ __forceinline__ uint32_t ToWord(V two) {
+  uint32_t word;
+  memcpy(&word, &two, 4);
+  return word;
+}
+template <class T>
+__device__ __forceinline__ Two<T> ToTwo(uint32_t word) {
+  Two<T> two;
+  memcpy(&two, &word, 4);
+  return two;
+}
+
 // Packed is two numbers as an operand has them.
 template <class T>
 __device__ __forceinline__ uint32_t Packed(float a, float b) {

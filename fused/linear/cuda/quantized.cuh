@@ -21,18 +21,6 @@ namespace mojo {
 constexpr int kPanelRows = 16;
 constexpr int kBlockColumns = 32;
 
-template <class T>
-__device__ __forceinline__ Two<T> ToTwo(uint32_t word) {
-  Two<T> two;
-  memcpy(&two, &word, 4);
-  return two;
-}
-__device__ __forceinline__ uint32_t ToWord(__nv_bfloat162 two) {
-  uint32_t word;
-  memcpy(&word, &two, 4);
-  return word;
-}
-
 // TimesPlus rounds once.
 __device__ __forceinline__ __nv_bfloat162 TimesPlus(__nv_bfloat162 a, __nv_bfloat162 b, __nv_bfloat162 c) {
   return __hfma2(a, b, c);
