@@ -177,7 +177,7 @@ func usual(m *onnx.Model, name string) (list []place) {
 	return list
 }
 
-// cached returns the lengths of the cache and of the new tokens, 0 without a cache or for lengths that are no numbers.
+// cached returns the lengths of the cache and of the new tokens. Each is 0 if it is not a number.
 func cached(inputs []*roles.Input) (past, tokens int64) {
 	for _, in := range inputs {
 		switch {

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// kResident keeps the compiler from spilling registers of float8e4m3fn, which is no instruction on 8.0, to have more
-// blocks. 0 is its own choice.
+// kResident is how many blocks a multiprocessor should hold; with 0 the compiler chooses. For float8e4m3fn, which 8.0
+// has no instruction for, it would choose more and spill registers.
 template <class C>
 constexpr int kResident = std::is_same<C, E4M3Code>::value ? 8 : 0;
 

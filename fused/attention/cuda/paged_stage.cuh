@@ -82,7 +82,7 @@ struct PoolStage {
   static_assert(kPlacesAt >= kTileRows * kValues * 4, "room for a warp's sums");
 };
 
-// Added marks a place that is a new row: a token's number, past the places of the pool and -1, which is no row.
+// Added marks the place of a new row by its token's number, beyond the places of the pool and -1, which marks no row.
 __device__ __forceinline__ int AddedPlace(int token) { return -2 - token; }
 
 // Source is where rows of keys, or values, are: in the pool, and those of tokens.

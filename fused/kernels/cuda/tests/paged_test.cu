@@ -76,7 +76,7 @@ struct CodedPool {
   double Get(size_t row, size_t head, size_t d) const {
     return Value(codes[At(row, head, d)]) * scales[row / block * heads + head];
   }
-  // Fill gives a block of the pool random codes and scales.
+  // Fill writes random codes and scales to a block of the pool.
   void Fill(size_t of, float by, Random* random) {
     for (size_t h = 0; h < heads; ++h) scales[of * heads + h] = ldexpf(by, -static_cast<int>(5 + random->Below(4)));
     for (size_t i = of * block * heads * width; i < (of + 1) * block * heads * width; ++i) {
