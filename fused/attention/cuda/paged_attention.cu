@@ -63,8 +63,9 @@ void DivideFew(Params* p) {
   p->most_nodes = MostNodes(p->columns * p->block);
   const size_t tiles = p->sequences * p->key_heads * p->row_tiles * p->slices;
   const auto waves = [&](int splits, int bits) {
-    const size_t fit = bits == 0 ? device.multiprocessors : device.clustered[bits];
-    return fit == 0 ? SIZE_MAX : std::max<size_t>(1, DivideUp(tiles * splits, fit * kBeside));
+    static_assert(kBeside == 2, "Device::paired");
+    const size_t fit = device.paired[bits];
+    return fit == 0 ? SIZE_MAX : std::max<size_t>(1, DivideUp(tiles * splits, fit));
   };
   size_t least = SIZE_MAX;
   for (int splits = 1; splits == 1 || splits < 2 * p->most_nodes; splits += std::min(splits, kMostCluster)) {
@@ -100,10 +101,8 @@ Params Prepare(const MojoQPagedAttentionArgs& a, bool codes, Room<256>* room) {
   p.group = static_cast<int>(a.key_heads > 0 ? a.heads / a.key_heads : 0);
   p.window = std::min<int64_t>(a.window, INT32_MAX);
   p.by_group = p.group > 0 ? (65535 + p.group) / p.group : 0;
-  p.block_bits = -1;
-  for (int bits = 0; bits < 31; ++bits) {
-    if (a.block == size_t{1} << bits) p.block_bits = bits;
-  }
+  while (a.block > size_t{1} << p.block_bits) ++p.block_bits;
+  p.by_block = a.block > 0 ? static_cast<unsigned>((size_t{1} << (31 + p.block_bits)) / a.block + 1) : 0;
   if (p.group == 0 || !MmaTakes(a) || a.sequences == 0 || a.columns * a.block == 0) return p;
   p.few = kFewRows / p.group;
   if (p.few == 0) return p;

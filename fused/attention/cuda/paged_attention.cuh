@@ -17,7 +17,8 @@ constexpr int kFewRows = 64;  // the most rows of a sequence that AttendFew take
 struct Params : MojoQPagedAttentionArgs {
   int group;                     // heads that share keys
   int by_group;                  // 65536 / group, rounded up: a row of few times that, over 65536, is its token
-  int block_bits;                // block is 2 to that power, -1 if it is none
+  int block_bits;                // log2 of block, rounded up
+  unsigned by_block;             // 2^(31 + block_bits) / block, rounded up: ColumnOf multiplies by it
   int few;                       // tokens of the longest sequence of few rows
   bool concurrent;               // AttendFew runs while the new rows are written to the pools
   bool packed;                   // slots of parts are tokens, otherwise sequence * few + token
@@ -44,6 +45,7 @@ struct Sequence {
     past = min(max(__ldg(p.past + n), 0), max(room - added, 0));
     length = min(past + added, room);
   }
+  __device__ __forceinline__ bool Has(int t) const { return t >= token && t - token < added; }
   __device__ __forceinline__ bool HasFewRows(const Params& p) const { return added <= p.few; }
   // Slot is where the parts of one of the sequence's tokens are.
   __device__ __forceinline__ size_t Slot(const Params& p, int i) const {
@@ -97,18 +99,19 @@ __device__ __forceinline__ Rows FindRows(const Params& p, int n, int rows, int k
   return {Sequence(p, 0), 0, 0, key_head};
 }
 
-// ColumnOf is the column of the table of a key, for loops in which a division takes long.
+// ColumnOf is j / block, the column of the table of a key: Granlund and Montgomery, "Division by Invariant Integers
+// using Multiplication", 1994. A division is 25 instructions, wherever it stands.
 __device__ __forceinline__ int ColumnOf(const Params& p, int j) {
-  return p.block_bits >= 0 ? j >> p.block_bits : j / static_cast<int>(p.block);
+  return static_cast<int>(__umulhi(2u * j, p.by_block) >> p.block_bits);
 }
 
 // BlockOf is the block of the pool of a sequence's key, Place its row.
 __device__ __forceinline__ int BlockOf(const Params& p, const Sequence& s, int j) {
-  const int at = __ldg(p.table + static_cast<size_t>(s.number) * p.columns + j / static_cast<int>(p.block));
+  const int at = __ldg(p.table + static_cast<size_t>(s.number) * p.columns + ColumnOf(p, j));
   return min(max(at, 0), static_cast<int>(p.blocks) - 1);
 }
 __device__ __forceinline__ size_t Place(const Params& p, const Sequence& s, int j) {
-  return static_cast<size_t>(BlockOf(p, s, j)) * p.block + j % static_cast<int>(p.block);
+  return static_cast<size_t>(BlockOf(p, s, j)) * p.block + (j - ColumnOf(p, j) * static_cast<int>(p.block));
 }
 
 // SlotOf returns the row of the pool that a token is written to; others than the pool has are not written. All threads

@@ -190,43 +190,17 @@ struct FewTile {
     }
   }
 
-  // JoinNodes adds count parts of each of a block's rows, in their order.
-  template <class From, class State>
-  __device__ __forceinline__ void JoinNodes(int begin, int count, const From& from, const State& state) const {
-    constexpr int kAtOnce = 4;
-    for (int i = threadIdx.x; i < count * kQuads; i += kFewThreads) {
-      const int local = i / kQuads, quad = i % kQuads;
-      if (!HasChannel(quad)) continue;
-      PoolSum joined;
-      for (int node = 0; node < keys.nodes; node += kAtOnce) {
-        float4 v[kAtOnce];
-        float2 states[kAtOnce];
-#pragma unroll
-        for (int k = 0; k < kAtOnce; ++k) {
-          if (node + k < keys.nodes) v[k] = *from(local, quad, node + k), states[k] = *state(local, node + k);
-        }
-#pragma unroll
-        for (int k = 0; k < kAtOnce; ++k) {
-          if (node + k < keys.nodes) joined.Add(v[k], states[k]);
-        }
-      }
-      Store(begin + local, quad, joined);
-    }
-  }
-
-  // Finish waits for other blocks' parts, and adds them.
+  // Finish waits for other blocks' parts, and adds those of a block's rows in their order. Parts in scratch memory are
+  // copied into the rings first, as many as there is room for, since each read takes long.
   __device__ __forceinline__ void Finish() const {
-    if (way == kInCluster) {
-      const int begin = split * own, count = min(own, rows - begin);
+    if (way == kAlone) return;
+    const bool here = way == kInCluster;
+    int begin = 0, count = rows;
+    if (here) {
+      begin = split * own, count = min(own, rows - begin);
       if (count <= 0) return;
       WaitForBytes(&memory->arrived);
-      JoinNodes(
-          begin, count,
-          [&](int r, int quad, int node) {
-            return reinterpret_cast<const float4*>(memory->total + (r * keys.nodes + node) * kValues + quad * 4);
-          },
-          [&](int r, int node) { return memory->state + r * keys.nodes + node; });
-    } else if (way == kByScratch) {
+    } else {
       __syncthreads();
       if (threadIdx.x == 0) {
         __threadfence();
@@ -235,12 +209,41 @@ struct FewTile {
       }
       __syncthreads();
       if (!memory->last) return;
-      JoinNodes(
-          0, rows,
-          [&](int r, int quad, int node) {
-            return reinterpret_cast<const float4*>(p.part + (At(r) + node) * p.value_width + Channel(quad));
-          },
-          [&](int r, int node) { return p.state + (At(r) + node) * p.slices + slice; });
+    }
+    constexpr int kRows = kFewThreads / kQuads;  // at a time; the lanes of a row are in one warp
+    const int local = threadIdx.x / kQuads, quad = threadIdx.x % kQuads;
+    const int room = here ? keys.nodes : p.stages * kFewWarps * S::kBytes / (kRows * (kValues * 4 + 8));
+    float2* const copied = reinterpret_cast<float2*>(rings) + local * room;
+    float4* const copies = reinterpret_cast<float4*>(rings + kRows * room * 8) + threadIdx.x;
+    for (int base = 0; base < count; base += kRows) {
+      const int r = base + local;
+      const bool has = r < count && HasChannel(quad);
+      const float2* const states = here ? memory->state + r * keys.nodes : copied;
+      const float4* const parts =
+          here ? reinterpret_cast<float4*>(memory->total) + r * keys.nodes * kQuads + quad : copies;
+      PoolSum joined;
+      for (int node = 0; node < keys.nodes; node += room) {
+        const int some = min(room, keys.nodes - node);
+        if (!here && has) {
+          const size_t at = At(r) + node;
+          const float* part = p.part + at * p.value_width + Channel(quad);
+          const float2* state = p.state + at * p.slices + slice;
+#pragma unroll 1
+          for (int k = 0; k < some; ++k, part += p.value_width, state += p.slices) {
+            Copy(SharedAddress(copies + k * kFewThreads), part, true);
+            if (quad == 0) CopyFew<8>(SharedAddress(copied + k), state);
+          }
+          EndGroup();
+          WaitForGroups<0>();
+        }
+        __syncwarp();
+        if (has) {
+#pragma unroll 4
+          for (int k = 0; k < some; ++k) joined.Add(parts[k * (here ? kQuads : kFewThreads)], states[k]);
+        }
+        __syncwarp();
+      }
+      if (has) Store(begin + r, quad, joined);
     }
   }
 

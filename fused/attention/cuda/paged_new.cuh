@@ -10,56 +10,51 @@ constexpr int kMostNew = 128;  // tokens, and sequences, of a call that NewRows 
 
 // NewRows are the rows of the pool that tokens are written to. They are in shared memory.
 struct NewRows {
-  static constexpr int kBits = 4096, kShort = 8;
+  static constexpr int kBits = 4096;
   int slot[kMostNew];         // the row of a token, -1 if it is not written
-  int longer[kMostNew];       // sequences of more than kShort tokens
-  int count;                  // how many those are
   unsigned mark[kBits / 32];  // has the bit of each row or, with kBlocks, of its block
 
   // Clear begins.
   template <int kThreads>
   __device__ __forceinline__ void Clear() {
     for (int i = threadIdx.x; i < kBits / 32; i += kThreads) mark[i] = 0;
-    for (int i = threadIdx.x; i < kMostNew; i += kThreads) slot[i] = -1;
-    if (threadIdx.x == 0) count = 0;
   }
-  // Find fills it. own is the sequence with the thread's number, if there is one, which is read early. All threads of a
-  // block take part, and synchronize.
+  // Find fills it. own is the sequence with the thread's number, which is read early: in a step of one token each it
+  // has the thread's token. All threads of a block take part, and synchronize.
   template <int kThreads, bool kBlocks>
   __device__ __forceinline__ void Find(const Params& p, const Sequence& own) {
-    const int tokens = static_cast<int>(p.tokens), sequences = static_cast<int>(p.sequences);
+    static_assert(kThreads >= kMostNew, "a token for each thread");
     __syncthreads();
-    if (p.slots != nullptr) {
-      for (int t = threadIdx.x; t < tokens; t += kThreads) {
+    const int t = threadIdx.x;
+    if (t < kMostNew) {
+      size_t row = SIZE_MAX;
+      const bool has = t < static_cast<int>(p.tokens);
+      if (has && p.slots != nullptr) {
         const int given = __ldg(p.slots + t);
-        Put<kBlocks>(p, t, given >= 0 ? given : SIZE_MAX);
+        if (given >= 0) row = given;
+      } else if (has) {
+        const Sequence s = own.Has(t) ? own : Sequence(p, SequenceAt(p, t));
+        if (s.Has(t) && s.past + t - s.token < s.length) row = Place(p, s, s.past + t - s.token);
       }
-    } else {
-      for (int n = threadIdx.x; n < sequences; n += kThreads) {
-        const Sequence s = n == own.number ? own : Sequence(p, n);
-        if (s.added > kShort) {
-          longer[atomicAdd(&count, 1)] = n;
-        } else {
-          for (int i = 0; i < s.added; ++i) Put<kBlocks>(p, s, i);
-        }
-      }
-      __syncthreads();
-      for (int k = 0; k < count; ++k) {
-        const Sequence s(p, longer[k]);
-        for (int i = threadIdx.x; i < s.added; i += kThreads) Put<kBlocks>(p, s, i);
-      }
+      const bool written = row < p.blocks * p.block;
+      slot[t] = written ? static_cast<int>(row) : -1;
+      if (written) Mark(kBlocks ? ColumnOf(p, slot[t]) : slot[t]);
     }
     __syncthreads();
   }
-  template <bool kBlocks>
-  __device__ __forceinline__ void Put(const Params& p, const Sequence& s, int i) {
-    if (s.past + i < s.length) Put<kBlocks>(p, s.token + i, Place(p, s, s.past + i));
-  }
-  template <bool kBlocks>
-  __device__ __forceinline__ void Put(const Params& p, int token, size_t row) {
-    if (row >= p.blocks * p.block) return;
-    slot[token] = static_cast<int>(row);
-    Mark(kBlocks ? ColumnOf(p, slot[token]) : slot[token]);
+  // SequenceAt is the first sequence that ends behind a token.
+  static __device__ __forceinline__ int SequenceAt(const Params& p, int token) {
+    int low = 0, high = static_cast<int>(p.sequences) - 1;
+#pragma unroll 1
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (__ldg(p.cumulative + middle + 1) > token) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
   }
   __device__ __forceinline__ void Mark(int n) { atomicOr(mark + n % kBits / 32, 1u << n % 32); }
   // MayHave reports whether a row, or block, may have been marked.

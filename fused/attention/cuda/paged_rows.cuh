@@ -123,6 +123,27 @@ struct PoolRows {
     }
   }
 
+  // MakeScores turns products of queries and keys into scores. It asks once whether they are capped, so that all are
+  // computed side by side.
+  __device__ __forceinline__ void MakeScores(float (&score)[kTiles][4], const float* scales) const {
+    const bool capped = p.softcap != 0;
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        float& s = score[t][k];
+        if constexpr (kIsCode<C>) s *= scales[t * 16 + k / 2 * 8 + threadIdx.x % 32 / 4] * Pairs<T, C>::kFactor;
+        if (!capped) s *= p.scale * kLog2E;
+      }
+    }
+    if (!capped) return;
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) score[t][k] = ScoreOf<T>(p, score[t][k]);
+    }
+  }
+
   // Add adds the keys of a stage from key on.
   __device__ __forceinline__ void Add(const char* stage, int key) {
     const int lane = threadIdx.x % 32;
@@ -139,27 +160,29 @@ struct PoolRows {
       greatest_scale = greatest;
       inverse = greatest > 0 ? 1 / greatest : 1;
     }
-    float by[2];
+    MakeScores(score, scales);
+    // Both rows advance together, so that the instructions of one fill the waits of the other.
+    float by[2], greatest[2] = {most[0], most[1]};
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        float& s = score[t][k];
+        if (!seen[k % 2].Has(key + t * 16 + k / 2 * 8 + lane / 4)) s = -INFINITY;
+        greatest[k % 2] = fmaxf(greatest[k % 2], s);
+      }
+    }
+#pragma unroll
+    for (int step = 4; step < 32; step *= 2) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) greatest[i] = fmaxf(greatest[i], __shfl_xor_sync(0xffffffffu, greatest[i], step));
+    }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      float greatest = most[i];
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          float& s = score[t][j * 2 + i];
-          const int own = t * 16 + j * 8 + lane / 4;
-          if constexpr (kIsCode<C>) s *= scales[own] * Pairs<T, C>::kFactor;
-          s = seen[i].Has(key + own) ? ScoreOf<T>(p, s) : -INFINITY;
-          greatest = fmaxf(greatest, s);
-        }
-      }
-#pragma unroll
-      for (int step = 4; step < 32; step *= 2) greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, step));
-      const float base = Finite(greatest), kept = PowerOfTwo(most[i] - base);
+      const float base = Finite(greatest[i]), kept = PowerOfTwo(most[i] - base);
       by[i] = kept * again;
-      less = less || greatest > most[i];
-      most[i] = greatest;
+      less = less || greatest[i] > most[i];
+      most[i] = greatest[i];
       float added = 0;
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {

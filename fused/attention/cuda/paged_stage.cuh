@@ -82,26 +82,31 @@ struct PoolStage {
   static_assert(kPlacesAt >= kTileRows * kValues * 4, "room for a warp's sums");
 };
 
-// Added marks the place of a new row by its token's number, beyond the places of the pool and -1, which marks no row.
+// AddedPlace marks the place of a new row by its token's number, beyond the places of the pool and -1, which marks no
+// row; and of such a place it is the token.
 __device__ __forceinline__ int AddedPlace(int token) { return -2 - token; }
 
-// Source is where rows of keys, or values, are: in the pool, and those of tokens.
+// Source is where a lane's pieces of rows of keys, or values, are in the pool.
 struct Source {
-  const char *pool, *added;
+  const char* pool;
   uint32_t step;  // from a row to the next one, in bytes
-  int bytes;      // of a row that are read
+  int left;       // bytes of a row from the piece on
 
-  // Start starts the copy of a row's piece, or writes zeros. Rows of narrow pools are aligned to eight bytes only.
-  __device__ __forceinline__ void Start(uint32_t to, int place, int piece, bool narrow) const {
-    const uint32_t row = place >= 0 ? place : -2 - min(place, -2);
-    const char* const from = (place >= 0 ? pool : added) + static_cast<size_t>(row) * step + piece * 16;
+  // Start starts the copy of a row's piece, or writes zeros for place -1. It leaves out new rows. Rows of narrow pools
+  // are aligned to eight bytes only; none of them is new.
+  __device__ __forceinline__ void Start(uint32_t to, int place, bool narrow) const {
+    const char* from;  // is not read for places below 0; the compiler would multiply 64-bit numbers
+    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(from) : "r"(place), "r"(step), "l"(pool));
     if (!narrow) {
-      Copy(to, from, place != -1 && piece * 16 < bytes);
+      asm volatile(
+          "{\n.reg .pred old;\nsetp.ge.s32 old, %3, -1;\n"
+          "@old cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n}" ::"r"(to),
+          "l"(from), "r"(place >= 0 && left > 0 ? 16 : 0), "r"(place));
       return;
     }
 #pragma unroll
     for (int half = 0; half < 16; half += 8) {
-      if (place != -1 && piece * 16 + half < bytes) {
+      if (place >= 0 && left > half) {
         CopyFew<8>(to + half, from + half);
       } else {
         asm volatile("st.shared.v2.u32 [%0], {%1, %1};" ::"r"(to + half), "r"(0) : "memory");
@@ -116,14 +121,13 @@ template <int kPieces, int kKeys, int kSources>
 __device__ __forceinline__ void CopyRows(uint32_t to, int apart, const Source (&from)[kSources], bool narrow, int place,
                                          int first_lane) {
   constexpr int kAtOnce = 32 / kPieces;
-  const int lane = threadIdx.x % 32, piece = lane % kPieces, first = lane / kPieces;
-  const int swizzled = PieceAt<kPieces>(first, piece);
+  const int lane = threadIdx.x % 32, first = lane / kPieces, swizzled = PieceAt<kPieces>(first, lane % kPieces);
 #pragma unroll 4
   for (int i = 0; i < kKeys; i += kAtOnce) {
     const int n = __shfl_sync(0xffffffffu, place, first_lane + i + first);
     const uint32_t there = to + (swizzled ^ (kPieces == 4 ? i >> 1 & 3 : i & 7) * 16) + i * kPieces * 16;
 #pragma unroll
-    for (int k = 0; k < kSources; ++k) from[k].Start(there + k * apart, n, piece, narrow);
+    for (int k = 0; k < kSources; ++k) from[k].Start(there + k * apart, n, narrow);
   }
 }
 
@@ -177,22 +181,49 @@ struct PoolReader {
     return at;
   }
 
-  // SourceOf is the source of keys, or values, from a channel on.
-  __device__ __forceinline__ Source SourceOf(const void* pool, const void* added, size_t width, int first) const {
-    const size_t at = (key_head * width + first) * S::kSize;
-    return {static_cast<const char*>(pool) + at, static_cast<const char*>(added) + at,
-            static_cast<uint32_t>(p.key_heads * width * S::kSize), (static_cast<int>(width) - first) * S::kSize};
+  // SourceOf is the source of keys, or values, from a channel on. Without the asm the compiler makes the address again
+  // for each row.
+  template <int kPieces>
+  __device__ __forceinline__ Source SourceOf(const void* pool, size_t width, int first) const {
+    const int piece = static_cast<int>(threadIdx.x) % kPieces * 16;
+    const char* at = static_cast<const char*>(pool) + (key_head * width + first) * S::kSize + piece;
+    asm volatile("" : "+l"(at));
+    return {at, static_cast<uint32_t>(p.key_heads * width * S::kSize),
+            (static_cast<int>(width) - first) * S::kSize - piece};
+  }
+  // ForNew calls each(at, from, has) for the pieces of a token's key and value, which are a row of a stage: their place
+  // in the stage, their address, and whether the row is that wide.
+  template <class Each>
+  __device__ __forceinline__ void ForNew(int row, int token, const Each& each) const {
+    const size_t at = static_cast<size_t>(token) * p.key_heads + key_head;
+#pragma unroll 1
+    for (int i = threadIdx.x % 32; i < S::kKeyPieces + S::kValuePieces; i += 32) {
+      const bool of_keys = i < S::kKeyPieces;
+      const int piece = of_keys ? i : i - S::kKeyPieces, first = of_keys ? piece * 8 : channel + piece * 8;
+      const size_t width = of_keys ? p.width : p.value_width;
+      each(of_keys ? PieceAt<S::kKeyPieces>(row, piece) : S::kValuesAt + PieceAt<S::kValuePieces>(row, piece),
+           static_cast<const T*>(of_keys ? p.k : p.v) + at * width + first, first < static_cast<int>(width));
+    }
   }
   __device__ __forceinline__ void CopyStage(char* stage, int first_lane) const {
     const uint32_t to = SharedAddress(stage);
-    const Source from[] = {SourceOf(p.key_cache_out, p.k, p.width, 0),
-                           SourceOf(p.value_cache_out, p.v, p.value_width, channel)};
+    const Source from[] = {SourceOf<S::kKeyPieces>(p.key_cache_out, p.width, 0),
+                           SourceOf<S::kValuePieces>(p.value_cache_out, p.value_width, channel)};
     if constexpr (S::kKeyPieces == S::kValuePieces) {
       CopyRows<S::kKeyPieces, S::kKeys>(to, S::kValuesAt, from, IsNarrow(), place, first_lane);
     } else {
       const Source keys_from[] = {from[0]}, values_from[] = {from[1]};
       CopyRows<S::kKeyPieces, S::kKeys>(to, 0, keys_from, IsNarrow(), place, first_lane);
       CopyRows<S::kValuePieces, S::kKeys>(to + S::kValuesAt, 0, values_from, IsNarrow(), place, first_lane);
+    }
+    if constexpr (!kIsCode<C>) {
+      unsigned rows = __ballot_sync(0xffffffffu, place < -1);
+#pragma unroll 1
+      for (; rows != 0; rows &= rows - 1) {
+        const int owner = __ffs(rows) - 1, token = AddedPlace(__shfl_sync(0xffffffffu, place, owner));
+        if (owner / S::kKeys != first_lane / S::kKeys) continue;
+        ForNew(owner - first_lane, token, [&](int at, const T* from, bool has) { Copy(to + at, from, has); });
+      }
     }
   }
 
@@ -221,8 +252,9 @@ struct PoolReader {
           scales[0] = scales[S::kKeys] = 0;
         }
       } else if (p.concurrent) {
-        const int own = __shfl_sync(0xffffffffu, place, first_lane + lane % S::kKeys);
-        if (lane < S::kKeys) reinterpret_cast<int*>(stage + S::kPlacesAt)[lane] = own;
+        if (lane / S::kKeys == first_lane / S::kKeys) {
+          reinterpret_cast<int*>(stage + S::kPlacesAt)[lane - first_lane] = place;
+        }
       }
       next.key += S::kKeys;
       if (!next.Has()) next = keys.Of(next.node + step);
@@ -263,25 +295,13 @@ struct PoolReader {
         scales[0] = __ldcg(p.key_scale_out + at), scales[S::kKeys] = __ldcg(p.value_scale_out + at);
       }
     } else {
-      const T *const k = static_cast<const T*>(p.k), *const v = static_cast<const T*>(p.v);
 #pragma unroll 1
       for (; hits != 0; hits &= hits - 1) {
         const int row = __ffs(hits) - 1, token = added.TokenAt(p, __shfl_sync(0xffffffffu, own, row));
         if (token < 0) continue;
-        const size_t at = static_cast<size_t>(token) * p.key_heads + key_head;
-#pragma unroll 1
-        for (int i = lane; i < S::kKeyPieces + S::kValuePieces; i += 32) {
-          const int piece = i < S::kKeyPieces ? i : i - S::kKeyPieces;
-          if (i < S::kKeyPieces) {
-            if (piece * 8 >= static_cast<int>(p.width)) continue;
-            *reinterpret_cast<uint4*>(stage + PieceAt<S::kKeyPieces>(row, piece)) =
-                *reinterpret_cast<const uint4*>(k + at * p.width + piece * 8);
-          } else {
-            if (channel + piece * 8 >= static_cast<int>(p.value_width)) continue;
-            *reinterpret_cast<uint4*>(stage + S::kValuesAt + PieceAt<S::kValuePieces>(row, piece)) =
-                *reinterpret_cast<const uint4*>(v + at * p.value_width + channel + piece * 8);
-          }
-        }
+        ForNew(row, token, [&](int at, const T* from, bool has) {
+          if (has) *reinterpret_cast<uint4*>(stage + at) = *reinterpret_cast<const uint4*>(from);
+        });
       }
     }
     __syncwarp();

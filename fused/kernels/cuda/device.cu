@@ -16,7 +16,8 @@ constexpr int kMaxDevices = 64;
 // Registers: 8. No shared memory.
 __global__ void Probe() {}
 
-// Clustered is the number of multiprocessors that clusters of this size can fill, or 0 if they do not fit.
+// Clustered is the number of blocks with so much shared memory that run at one time in clusters of this size, or 0 if
+// they do not fit.
 int Clustered(int cluster, int shared_bytes) {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeClusterDimension;
@@ -82,8 +83,11 @@ const Device& TheDevice() {
     device.waits = cudaFuncGetAttributes(&code, Probe) == cudaSuccess && code.ptxVersion >= 90;
     if (device.multiprocessors < 1) device.multiprocessors = 1;
     device.clustered[0] = device.multiprocessors;
+    device.paired[0] = 2 * device.multiprocessors;
+    constexpr int kSystem = 1024;  // bytes of each block
     for (int bits = 1; bits < 4 && device.waits; ++bits) {
       device.clustered[bits] = Clustered(1 << bits, device.shared_bytes);
+      device.paired[bits] = Clustered(1 << bits, (device.shared_bytes - kSystem) / 2);
     }
   });
   return devices[index];
