@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "cuda/bench/timing.h"
+#include "cuda/bench/paged_step.h"
 #include "cuda/mojo_cuda.h"
 
 namespace {
@@ -21,33 +21,10 @@ void* Codes(size_t n) {
 }
 
 void Bench(cudaStream_t stream, size_t batch, size_t past, size_t added, size_t block) {
-  const size_t length = past + added, columns = (length + block - 1) / block, blocks = batch * columns;
-  const size_t tokens = batch * added, keys = batch * length * kKeyHeads * kWidth;
-  std::vector<int32_t> table(blocks), cumulative, pasts(batch, static_cast<int32_t>(past));
-  for (size_t i = 0; i < blocks; ++i) table[i] = static_cast<int32_t>(i);
-  uint32_t seed = 1;
-  for (size_t i = blocks; i > 1; --i) {
-    seed = seed * 1664525 + 1013904223;
-    std::swap(table[i - 1], table[seed % i]);
-  }
-  for (size_t b = 0; b <= batch; ++b) cumulative.push_back(static_cast<int32_t>(b * added));
-  const OnDevice<int32_t> d_table(table), d_cumulative(cumulative), d_pasts(pasts);
+  const PagedStep step(kHeads, kKeyHeads, kWidth, batch, past, added, block);
+  const MojoPagedAttentionArgs& p = step.args;
+  const size_t length = past + added, blocks = p.blocks, tokens = p.tokens, keys = batch * length * kKeyHeads * kWidth;
   const OnDevice<int64_t> d_lengths(std::vector<int64_t>(batch, static_cast<int64_t>(past)));
-  void* const q = Fill(tokens * kHeads * kWidth, 1, 1);
-  void* const k = Fill(tokens * kKeyHeads * kWidth, 1, 2);
-  void* const v = Fill(tokens * kKeyHeads * kWidth, 1, 3);
-  void* const y = Allocate(tokens * kHeads * kWidth * 2);
-  void *const past_key = Fill(std::max(keys, blocks * block * kKeyHeads * kWidth), 1, 4),
-              *const past_value = Fill(std::max(keys, blocks * block * kKeyHeads * kWidth), 1, 5);
-
-  MojoPagedAttentionArgs p;
-  p.q = q, p.k = k, p.v = v, p.y = y;
-  p.key_cache = p.key_cache_out = past_key, p.value_cache = p.value_cache_out = past_value;
-  p.cumulative = d_cumulative.data, p.past = d_pasts.data, p.table = d_table.data;
-  p.tokens = tokens, p.sequences = batch, p.heads = kHeads, p.key_heads = kKeyHeads;
-  p.width = p.value_width = kWidth, p.blocks = blocks, p.block = block, p.columns = columns;
-  p.scale = 0.088f, p.causal = true, p.type = kMojoBFloat16;
-  p.scratch = Allocate(MojoPagedAttentionScratch(&p));
 
   MojoQPagedAttentionArgs c[2];  // of int8 and float8e4m3fn; codes of small numbers in both
   void* const codes[] = {Codes(blocks * block * kKeyHeads * kWidth), Codes(blocks * block * kKeyHeads * kWidth)};
@@ -65,17 +42,17 @@ void Bench(cudaStream_t stream, size_t batch, size_t past, size_t added, size_t 
   a.batch = batch, a.heads = kHeads, a.key_heads = kKeyHeads, a.queries = a.added = added;
   a.past = a.room = length, a.width = a.value_width = kWidth;
   a.past_lengths = d_lengths.data, a.on_device = true;
-  a.q = q, a.k = k, a.v = v, a.y = y;
+  a.q = p.q, a.k = p.k, a.v = p.v, a.y = p.y;
   a.q_steps = a.y_steps = mojo::StepsOf(kHeads, added, kWidth, true);
   a.k_steps = a.v_steps = mojo::StepsOf(kKeyHeads, added, kWidth, true);
-  a.past_key = a.present_key = past_key, a.past_value = a.present_value = past_value;
-  a.scale = 0.088f, a.causal = true, a.type = kMojoBFloat16;
+  a.past_key = a.present_key = p.key_cache_out, a.past_value = a.present_value = p.value_cache_out;
+  a.scale = p.scale, a.causal = true, a.type = kMojoBFloat16;
   a.scratch = Allocate(MojoAttentionScratch(&a));
 
   const double guess = static_cast<double>(keys) * 4 / 4e6 + tokens * length / 1e4;
   double times[4][3];
   for (int i = 0; i < 3; ++i) {
-    times[0][i] = Microseconds(stream, guess, [&](cudaStream_t s) { Check(MojoCudaPagedAttention(&p, s), "paged"); });
+    times[0][i] = Microseconds(stream, guess, [&](cudaStream_t s) { step.Run(s); });
     times[1][i] = Microseconds(stream, guess, [&](cudaStream_t s) { Check(MojoCudaAttention(&a, s), "in one piece"); });
     for (int k = 0; k < 2; ++k) {
       times[2 + k][i] =
@@ -88,8 +65,7 @@ void Bench(cudaStream_t stream, size_t batch, size_t past, size_t added, size_t 
       "int8 %.2f, e4m3 %.2f of its time\n",
       batch, past, added, block, times[0][1], times[1][1], times[0][1] / times[1][1],
       static_cast<double>(keys) * 4 / times[0][1] / 1e6, times[2][1] / times[0][1], times[3][1] / times[0][1]);
-  for (void* m :
-       {q, k, v, y, past_key, past_value, p.scratch, a.scratch, codes[0], codes[1], c[0].scratch, c[1].scratch}) {
+  for (void* m : {a.scratch, codes[0], codes[1], c[0].scratch, c[1].scratch}) {
     cudaFree(m);
   }
 }

@@ -1,8 +1,10 @@
-// Times a peer's decode step next to ours, and compares their results. A program is for model number STEP_MODEL, since
-// peers are compiled for a width and a group of heads. `make flashinfer-benches` builds them.
+// Times a peer's decode step next to ours, in one piece and over blocks as the peer's, and compares their results. A
+// program is for model number STEP_MODEL, since peers are compiled for a width and a group of heads. `make
+// flashinfer-benches` builds them.
 #pragma once
 
 #include "cuda/bench/attention_step.h"
+#include "cuda/bench/paged_step.h"
 
 // Pages lists the pages of the buffer [batch, heads, keys, width] in order; the heads of a page are keys rows apart.
 inline std::vector<int32_t> Pages(const StepModel& m, size_t batch, size_t keys, size_t page) {
@@ -33,6 +35,9 @@ void Compare(const char* name) {
       const OnDevice<__nv_bfloat16> y(got);
       Peer peer(m, step.args, device, keys);
       const double ours = Microseconds(stream, floor, [&](cudaStream_t at) { step.Run(at); });
+      PagedStep blocks(m.heads, m.key_heads, m.width, batch, keys - 1, 1, Peer::kPage);
+      blocks.args.window = m.window, blocks.args.softcap = m.softcap, blocks.args.sink = step.args.sink;
+      const double paged = Microseconds(stream, floor, [&](cudaStream_t at) { blocks.Run(at); });
       const double theirs = Microseconds(stream, floor, [&](cudaStream_t at) { peer(at, y.data); });
       Check(cudaMemcpy(want.data(), step.args.y, count * 2, cudaMemcpyDeviceToHost), "y");
       Check(cudaMemcpy(got.data(), y.data, count * 2, cudaMemcpyDeviceToHost), "y");
@@ -41,8 +46,10 @@ void Compare(const char* name) {
         const double w = __bfloat162float(want[i]), d = __bfloat162float(got[i]) - w;
         off += d * d, all += w * w;
       }
-      printf("%-13s batch %2zu keys %5zu  ours %8.2f us  %s %8.2f us  ratio %.2f  results differ by %.1e\n", m.name,
-             batch, keys, ours, name, theirs, ours / theirs, sqrt(off / all));
+      printf(
+          "%-13s batch %2zu keys %5zu  ours %8.2f us, paged %8.2f us, %s %8.2f us; over it %.2f and %.2f; results "
+          "differ by %.1e\n",
+          m.name, batch, keys, ours, paged, name, theirs, ours / theirs, paged / theirs, sqrt(off / all));
       fflush(stdout);
     }
   }
