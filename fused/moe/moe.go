@@ -25,7 +25,7 @@ var Inputs = []op.Param{
 	{Name: "X", Type: "T", Dims: "A... H", Role: op.RoleTokens, Doc: "the leading dimensions are the tokens"},
 	{Name: "weights", Type: "W", Dims: "T... K", Role: op.RoleWeights, Doc: "as many tokens as X"},
 	{Name: "ids", Type: "int64", Dims: "U... K", Role: op.RoleIDs,
-		Doc: "as many tokens as X; numbers of experts, 0 to E-1, in any order, repeated or not"},
+		Doc: "as many tokens as X; numbers of experts, 0 to E-1, in any order, repeated or not; -1: no expert"},
 	{Name: "gate_up", Type: "V", Dims: "gate_up_layout: E G H | E H G", Role: op.RoleMatrix},
 	{Name: "down", Type: "V", Dims: "down_layout: E H I | E I H", Role: op.RoleMatrix},
 	{Name: "gate_up_bias", Type: "V", Dims: "E G", Role: op.RoleBias, Optional: true},
@@ -54,7 +54,7 @@ var Op = &op.Op{
 		"  g = limit > 0 ? min(gate, limit) : gate;  u = limit > 0 ? clamp(up, -limit, limit) : up;  a = " +
 			"activation(g) * (u + up_offset)",
 		"  activation: silu, gelu and gelu_tanh as in GLU; relu: max(g, 0); relu2: max(g, 0)^2",
-		"  y[j] = weights[t, j] * (down[e] . a + down_bias[e])",
+		"  y[j] = e = -1 ? 0 : weights[t, j] * (down[e] . a + down_bias[e])",
 		"Y[t] = round_T(y[0] + ... + y[k-1])",
 	},
 	Inputs:  Inputs,

@@ -1,6 +1,8 @@
 package moe
 
 import (
+	"math"
+
 	"github.com/mojo-patch/mojo-patch/fused/glu"
 	"github.com/mojo-patch/mojo-patch/fused/op"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -68,13 +70,16 @@ func moeScans(s op.Site) bool {
 	return s.Opset >= op.ScanBFloatOpset || s.Types[MoEGateUp] != onnx.BFloat16
 }
 
-// chosenExperts returns a bool for each expert: whether a token goes to it.
+// chosenExperts returns a bool for each expert: whether a token goes to it. The marks begin with one for no expert.
 func chosenExperts(b *op.Body, ids, experts *onnx.Value) *onnx.Value {
 	flat := b.Call("all_choices", "Reshape", ids, b.Integers("any", -1))
-	none := b.Op("none_chosen", "ConstantOfShape", []*onnx.Value{experts})
+	first := b.Integers("first_mark", 1)
+	none := b.Op("none_chosen", "ConstantOfShape", []*onnx.Value{b.Call("marks", "Add", experts, first)})
 	one := onnx.TensorAttr("value", onnx.NewFloat32s("", []int64{1}, []float32{1}))
 	ones := b.Op("ones", "ConstantOfShape", []*onnx.Value{b.Call("choices_count", "Shape", flat)}, one)
-	marked := b.Op("marked", "ScatterElements", []*onnx.Value{none, flat, ones}, onnx.IntAttr("axis", 0))
+	places := b.Call("places_of_marks", "Add", flat, first)
+	marked := b.Op("marked", "ScatterElements", []*onnx.Value{none, places, ones}, onnx.IntAttr("axis", 0))
+	marked = b.Call("marks_of_experts", "Slice", marked, first, b.Integers("end_of_marks", math.MaxInt64))
 	return b.Op("chosen", "Cast", []*onnx.Value{marked}, onnx.IntAttr("to", int64(onnx.Bool)))
 }
 

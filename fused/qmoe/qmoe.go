@@ -55,7 +55,7 @@ var Op = &op.Op{
 		"the definition includes the rounding of the activations.",
 	Formula: []string{
 		"Y is as in MoE, except for the products; in float32",
-		"  h = linear(X[t]) + gate_up_bias[e];  y[j] = weights[t, j] * (linear(a) + down_bias[e])",
+		"  h = linear(X[t]) + gate_up_bias[e];  y[j] = e = -1 ? 0 : weights[t, j] * (linear(a) + down_bias[e])",
 		"linear is Linear in float32, without a bias, with the expert's codes, scale, minus and super_*,",
 		"with n = 2 * inner and k = hidden (n = inner with packing=none) for gate_up_*, n = hidden and k = inner for " +
 			"down_*,",

@@ -60,8 +60,9 @@ def main(folder, library=None, opset=None):
             for name, shape, t in zip(c["inputs"], c["shapes"], c["types"]):
                 if not name or t == I32:
                     continue
-                if t == "int64":  # experts: of four, one of which is left alone
-                    feeds[name] = rng.choice([0, 1, 3], shape).astype(np.float32)
+                if t == "int64":  # experts: of four, one of which is left alone, or none
+                    none = [-1] if "MoE" in c["op"] else []
+                    feeds[name] = rng.choice([0, 1, 3] + none, shape).astype(np.float32)
                     continue
                 if name.endswith("_zero"):
                     feeds[name] = np.zeros(shape, np.float32)

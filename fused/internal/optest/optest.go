@@ -16,7 +16,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// RandomInputs returns inputs of the site's shapes. Integers are experts; one of the four is never chosen.
+// RandomInputs returns inputs of the site's shapes. Integers are experts, or none; one of the four is never chosen.
 func RandomInputs(r *rand.Rand, s op.Site) []*reference.Tensor {
 	in := make([]*reference.Tensor, len(s.Types))
 	for i, typ := range s.Types {
@@ -28,9 +28,12 @@ func RandomInputs(r *rand.Rand, s op.Site) []*reference.Tensor {
 			shape, n = append(shape, int(d)), n*int(d)
 		}
 		if typ == onnx.Int64 {
-			ids := make([]int64, n)
+			ids, of := make([]int64, n), []int64{0, 1, 3}
+			if i == moe.MoEIDs {
+				of = append(of, -1)
+			}
 			for j := range ids {
-				ids[j] = []int64{0, 1, 3}[r.IntN(3)]
+				ids[j] = of[r.IntN(len(of))]
 			}
 			in[i] = reference.NewInts(typ, shape, ids)
 			continue
@@ -265,6 +268,9 @@ func NaiveMoE(s op.Site, in []*reference.Tensor) [][]float64 {
 	limit := float64(s.Attr("limit").Float)
 	y := make([]float64, in[moe.MoEX].Len())
 	for choice, id := range in[moe.MoEIDs].I {
+		if id < 0 {
+			continue
+		}
 		token := choice / k * hidden
 		h := product(moe.MoEGateUp, moe.MoEGateUpBias, "gate_up_layout", int(id), in[moe.MoEX].F[token:token+hidden],
 			packed)

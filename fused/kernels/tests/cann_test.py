@@ -321,11 +321,14 @@ class MoETest(CANNTest):
                     )
 
     def test_routings(self):
-        """An unused expert, all on one, one twice for a token."""
+        """An unused expert, all on one, one twice for a token, no expert for some or all."""
         for form in (self.FORMS[0], self.FORMS[7]):
-            for ids in ([[0, 1], [1, 0], [3, 1]], [[2, 2]] * 9, [[3, 3], [0, 3]]):
+            for ids in ([[0, 1], [1, 0], [3, 1]], [[2, 2]] * 9, [[3, 3], [0, 3]], [[-1, 2]], [[-1, -1]],
+                        [[-1, 1], [-1, -1], [3, -1]]):
                 types = [F32, F32, I64, F32]
-                self.check(self.inputs((len(ids), 33), 2, 4, 17, types, form, ids=np.array(ids, np.int64)), types, form)
+                values = self.inputs((len(ids), 33), 2, 4, 17, types, form, ids=np.array(ids, np.int64))
+                values[1] = np.where(values[2] < 0, np.nan, values[1])  # not read
+                self.check(values, types, form)
 
     def test_refused(self):
         values = self.inputs((3, 8), 2, 4, 6, [F32, F32, I64, F16], h.MOE)

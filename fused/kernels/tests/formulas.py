@@ -103,6 +103,8 @@ def moe(x, weights, ids, gate_up, down, gate_up_bias, down_bias, dtype, activati
         zip(np.reshape(ids, (len(y), k)).astype(int), np.reshape(weights, (len(y), k)))
     ):
         for e, w in zip(chosen, scale):
+            if e == -1:
+                continue
             p = first[e] @ narrow(tokens[t]) + (0 if gate_up_bias is None else gate_up_bias[e])
             a = between(p, activation, packing, alpha, limit, up_offset)
             y[t] += np.float64(w) * (second[e] @ narrow(a) + (0 if down_bias is None else down_bias[e]))
@@ -426,7 +428,7 @@ def qmoe_parts(x, weights, ids, gate_up_codes, gate_up_scale, down_codes, down_s
     up = dict(code=gate_up_code, zero=gate_up_zero, block=gate_up_block, n=packed, k=hidden)
     down = dict(code=down_code, zero=down_zero, block=down_block, n=hidden, k=inner)
     y, slack = np.zeros(tokens.shape), np.zeros(tokens.shape)
-    for e in np.unique(ids):
+    for e in np.unique(ids[ids >= 0]):
         of = lambda *tensors: [None if t is None else t[e] for t in tensors]
         first = of(gate_up_codes, gate_up_scale, gate_up_minus, gate_up_super_scale, gate_up_super_minus)
         second = of(down_codes, down_scale, down_minus, down_super_scale, down_super_minus)

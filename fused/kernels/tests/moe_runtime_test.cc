@@ -102,11 +102,12 @@ Inputs Make(const Form& f, std::mt19937* rng) {
     OrtValue v{input.shape, std::vector<char>((n + 1) * size), nullptr};
     v.data = v.memory.data() + size;  // aligned to the elements only
     std::vector<double> values(n);
-    // All tokens on one expert now and then, and unused experts.
+    // All tokens on one expert now and then, unused experts, and choices of no expert.
     const bool one = (*rng)() % 4 == 0;
     for (size_t i = 0; i < n; ++i) {
       if (input.type == kI64) {
-        const int64_t id = one ? f.count - 1 : static_cast<int64_t>((*rng)() % static_cast<uint64_t>(f.count));
+        const int64_t of_all = static_cast<int64_t>((*rng)() % static_cast<uint64_t>(f.count + 1)) - 1;
+        const int64_t id = one ? f.count - 1 : of_all;
         values[i] = static_cast<double>(id);
         memcpy(v.data + i * size, &id, size);
       } else {
@@ -135,6 +136,7 @@ void Reference(const Form& f, const Inputs& in, int64_t token, std::vector<doubl
   *size = *y;
   for (int64_t j = 0; j < f.k; ++j) {
     const int64_t e = static_cast<int64_t>(at(2, token * f.k + j)), packed = f.Packed();
+    if (e == mojo::kNoExpert) continue;
     std::vector<double> first, a;
     for (int64_t p = 0; p < packed; ++p) {
       double sum = f.gate_up_bias ? at(5, e * packed + p) : 0;
@@ -274,7 +276,7 @@ void TestBad(const OrtApi& api, std::mt19937* rng, const Checker& check) {
     }
   };
   const Form f;
-  for (const int64_t id : {int64_t{4}, int64_t{-1}, INT64_MIN, INT64_MAX}) {
+  for (const int64_t id : {int64_t{4}, int64_t{-2}, INT64_MIN, INT64_MAX}) {
     Inputs in = Make(f, rng);
     memcpy(in.tensors[2].data + 5 * sizeof(id), &id, sizeof(id));
     fails(f, &in, {"MoE", "token 2", "choice 1", "E = 4", std::to_string(id).c_str()});

@@ -145,7 +145,7 @@ class MoETest(OpTest):
         packed = inner * (1 if attributes["packing"] == "none" else 2)
         order = lambda out, wide, layout: (experts,) + ((out, wide) if layout == "out_in" else (wide, out))
         if ids is None:
-            ids = self.rng.integers(0, experts, shape[:-1] + (k,))
+            ids = self.rng.integers(-1, experts, shape[:-1] + (k,))
         return [self.values(shape, x), self.values(shape[:-1] + (k,), w), ids,
                 self.values(order(packed, hidden, attributes["gate_up_layout"]), v, hidden**-0.5),
                 self.values(order(hidden, inner, attributes["down_layout"]), v, inner**-0.5),
@@ -206,12 +206,15 @@ class MoETest(OpTest):
             np.testing.assert_allclose(got, want, atol=2e-5)
 
     def test_routings(self):
-        """An unused expert, all on one, one twice for a token, no token, no expert at all for a token."""
+        """An unused expert, all on one, one twice for a token, no token, no choices, no expert for some or all."""
         types = [F32, F32, I64, BF16]
         for form in (self.FORMS[0], self.FORMS[7]):
-            for ids in ([[0, 1], [1, 0], [3, 1]], [[2, 2]] * 9, [[3, 3], [0, 3]], np.zeros((0, 2)), np.zeros((4, 0))):
+            for ids in ([[0, 1], [1, 0], [3, 1]], [[2, 2]] * 9, [[3, 3], [0, 3]], np.zeros((0, 2)), np.zeros((4, 0)),
+                        [[-1, 2]], [[-1, -1]], [[-1, 1], [-1, -1], [3, -1]]):
                 ids = np.array(ids)
-                self.check(self.inputs((len(ids), 33), ids.shape[1], 4, 17, types, form, ids=ids), types, form)
+                values = self.inputs((len(ids), 33), ids.shape[1], 4, 17, types, form, ids=ids)
+                values[1] = np.where(ids < 0, np.nan, values[1])  # not read
+                self.check(values, types, form)
 
     def test_threads_repeat(self):
         """The same bits on any number of threads, and nearly the same for a single token."""
@@ -229,7 +232,7 @@ class MoETest(OpTest):
 
     def test_bad_ids(self):
         values = self.inputs((3, 8), 2, 4, 6, [F32, F32, I64, F32], h.MOE)
-        for id_ in (4, -1, 10**6):
+        for id_ in (4, -2, 10**6):
             values[2] = np.array([[0, 1], [2, id_], [3, 3]])
             self.fails(
                 [f"ids has {id_}", "token 1, choice 1", "E = 4"],

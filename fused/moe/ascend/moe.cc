@@ -2,7 +2,8 @@
 // the activation, another product, and the sum of each token's experts (aclnnMoeFinalizeRoutingV2).
 //
 // This does not check the ids as the CPU backend does: they are on the device, and waiting for them would stop the
-// stream. CANN requires valid ids.
+// stream. CANN requires valid ids. kNoExpert becomes the number of one more expert, whose rows come last and belong to
+// no group, so no product computes them. They are ones with a weight of 0.
 #include "moe/common/moe.h"
 #include "ascend/backends.h"
 
@@ -25,7 +26,7 @@ struct MoERun {
   int64_t packed() const { return static_cast<int64_t>(shape.packed); }
 
   View Weights(const void* matrices, int64_t in, int64_t out, bool in_out) const;
-  View Product(const View& x, const View& weights, const void* bias, const View& counts);
+  void Product(const View& x, const View& weights, const void* bias, const View& counts, const View& y);
   View Activated(const View& h);
   void Combine(const View& expanded, const View& row_ids, const View& weights, void* y);
 };
@@ -37,9 +38,9 @@ View MoERun::Weights(const void* matrices, int64_t in, int64_t out, bool in_out)
 }
 
 // Product multiplies the rows of x by the matrices of their experts; counts has the number of rows of each expert.
-View MoERun::Product(const View& x, const View& weights, const void* bias, const View& counts) {
+// Later rows of y stay as they are.
+void MoERun::Product(const View& x, const View& weights, const void* bias, const View& counts, const View& y) {
   const int64_t width = weights.dims.at[2];
-  const View y = run->Memory(type, {rows(), width});
   const aclTensorList* biases = nullptr;
   if (bias != nullptr) {
     // The bias of bfloat16 matrices is float32.
@@ -49,7 +50,6 @@ View MoERun::Product(const View& x, const View& weights, const void* bias, const
   run->Do(TheCann().GroupedMatmulV4, run->List(x), run->List(weights), biases, nullptr, nullptr, nullptr, nullptr,
           nullptr, run->Tensor(counts), nullptr, nullptr, nullptr, kOneOutput, kByRows, kCounts, kNoActivation,
           run->OutList(y), nullptr, nullptr);
-  return y;
 }
 
 bool IsSwiGlu(const MoEAttributes& a) {
@@ -94,7 +94,10 @@ struct MoEKernel : Node<MoEAttributes> {
     if (OrtStatus* s = Node::Init(init)) return s;
     if (OrtStatus* s = CheckMoETypes(init)) return s;
     Cann& c = TheCann();
-    if (OrtStatus* s = Find(init, c.MoeInitRoutingV2, c.GroupedMatmulV4, c.MoeFinalizeRoutingV2, c.Cast)) return s;
+    if (OrtStatus* s = Find(init, c.MoeInitRoutingV2, c.GroupedMatmulV4, c.MoeFinalizeRoutingV2, c.Cast, c.InplaceCopy,
+                            c.InplaceOne, c.EqScalar, c.InplaceMaskedFillScalar)) {
+      return s;
+    }
     return IsSwiGlu(attributes) ? Find(init, c.SwiGlu) : FindGate(init, attributes.gate);
   }
 
@@ -110,19 +113,30 @@ struct MoEKernel : Node<MoEAttributes> {
     Run run(context, kMoE, memory);
     MoERun m{a, shape, input(kMoEX), &run};
     const Dims chosen{m.tokens(), m.k()};
-    const View ids = run.Cast(View(call.data[kMoEIds], ACL_INT64, chosen), ACL_INT32);
+    const View ids = run.Memory(ACL_INT32, chosen), none = run.Memory(ACL_BOOL, chosen);
+    run.CastTo(ids, View(call.data[kMoEIds], ACL_INT64, chosen));
+    run.Do(TheCann().EqScalar, run.Tensor(ids), run.Number(kNoExpert), run.Tensor(none));
+    const auto fill = [&](const View& v, int64_t with) {
+      run.Do(TheCann().InplaceMaskedFillScalar, run.Tensor(v), run.Tensor(none), run.Number(static_cast<float>(with)));
+    };
+    fill(ids, m.experts());
+    const View weights = run.Memory(input(kMoEWeights), chosen);
+    run.Copy(weights, View(call.data[kMoEWeights], weights.type, chosen));
+    fill(weights, 0);
     const View expanded = run.Memory(m.type, {m.rows(), m.hidden()});
-    const View row_ids = run.Memory(ACL_INT32, {m.rows()}), counts = run.Memory(ACL_INT32, {m.experts()});
+    const View row_ids = run.Memory(ACL_INT32, {m.rows()}), counts = run.Memory(ACL_INT32, {m.experts() + 1});
     constexpr int64_t kAllRows = 0, kNoCapacity = 0, kDropNone = 0, kCounts = 2;
     run.Do(TheCann().MoeInitRoutingV2, run.Tensor(View(call.data[kMoEX], m.type, {m.tokens(), m.hidden()})),
-           run.Tensor(ids), kAllRows, kNoCapacity, m.experts(), kDropNone, kCounts, false, run.Tensor(expanded),
+           run.Tensor(ids), kAllRows, kNoCapacity, m.experts() + 1, kDropNone, kCounts, false, run.Tensor(expanded),
            run.Tensor(row_ids), run.Tensor(counts), nullptr);
-    const View groups = run.Cast(counts, ACL_INT64);
-    const View h = m.Product(expanded, m.Weights(call.data[kMoEGateUp], m.hidden(), m.packed(), a.gate_up_in_out),
-                             call.data[kMoEGateUpBias], groups);
-    const View out = m.Product(m.Activated(h), m.Weights(call.data[kMoEDown], m.inner(), m.hidden(), a.down_in_out),
-                               call.data[kMoEDownBias], groups);
-    m.Combine(out, row_ids, View(call.data[kMoEWeights], input(kMoEWeights), chosen), y);
+    const View groups = run.Cast(View(counts.data, ACL_INT32, {m.experts()}), ACL_INT64);
+    const View h = run.Memory(m.type, {m.rows(), m.packed()}), out = run.Memory(m.type, expanded.dims);
+    m.Product(expanded, m.Weights(call.data[kMoEGateUp], m.hidden(), m.packed(), a.gate_up_in_out),
+              call.data[kMoEGateUpBias], groups, h);
+    run.Do(TheCann().InplaceOne, run.Tensor(out));
+    m.Product(m.Activated(h), m.Weights(call.data[kMoEDown], m.inner(), m.hidden(), a.down_in_out),
+              call.data[kMoEDownBias], groups, out);
+    m.Combine(out, row_ids, weights, y);
     return run.Finish();
   }
 };

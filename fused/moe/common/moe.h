@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/attributes.h"
+#include "moe/common/ids.h"
 
 namespace mojo {
 

@@ -37,13 +37,23 @@ void ExpertPass::Sort(const ExpertArgs& args, size_t lanes, size_t row_step) {
   const size_t choices = tokens * args.top_k, first = first_token * args.top_k;
   runs = PlanRuns(args.ids + first, choices, args.experts, lanes, starts, choice, place, run);
   TheKernels()->to_float32(args.weights_type, At(args.weights, first, args.weights_type), weights, choices);
-  for (size_t c = 0; c < choices; ++c) rows[c] = outputs + place[c] * row_step;
+  places = starts[args.experts];
+  for (size_t t = 0; t < tokens; ++t) {
+    size_t to = t * args.top_k;
+    for (size_t c = to; c < (t + 1) * args.top_k; ++c) {
+      if (args.ids[first + c] == kNoExpert) continue;
+      weights[to] = weights[c];
+      rows[to++] = outputs + place[c] * row_step;
+    }
+  }
 }
 
 void ExpertPass::Combine(const ExpertArgs& args, size_t begin, size_t end) const {
   const size_t row = args.hidden * SizeOf(args.x_type);
   for (size_t t = begin; t < end; ++t) {
-    weighted_sum({rows + t * args.top_k, weights + t * args.top_k, args.top_k, args.hidden,
+    const int64_t* const ids = args.ids + (first_token + t) * args.top_k;
+    const size_t count = args.top_k - static_cast<size_t>(std::count(ids, ids + args.top_k, kNoExpert));
+    weighted_sum({rows + t * args.top_k, weights + t * args.top_k, count, args.hidden,
                   static_cast<char*>(args.y) + (first_token + t) * row});
   }
 }

@@ -20,7 +20,7 @@ struct ExpertArgs {
   ElementType weights_type = kFloat32;
   const void* x = nullptr;        // [tokens, hidden]
   const void* weights = nullptr;  // [tokens, top_k]
-  const int64_t* ids = nullptr;   // [tokens, top_k], each an expert
+  const int64_t* ids = nullptr;   // [tokens, top_k], each an expert or kNoExpert
   void* y = nullptr;              // [tokens, hidden]
   size_t tokens = 0;
   size_t top_k = 0;
@@ -50,13 +50,14 @@ struct ExpertPass {
   GateFn gate = nullptr;
   WeightedSumFn weighted_sum = nullptr;
   size_t first_token = 0, tokens = 0;
-  size_t runs = 0;
+  size_t runs = 0, places = 0;
   ExpertRun* run = nullptr;
   size_t *starts = nullptr, *choice = nullptr, *place = nullptr;  // choice per place, and the inverse
   float* activated = nullptr;                                     // [place, inner]
   float* outputs = nullptr;                                       // [place, hidden]
-  float* weights = nullptr;                                       // per choice
-  const float** rows = nullptr;                                   // per choice, its row of outputs
+  // For each token, first those of its choices that have a place: their weights, and their rows of outputs.
+  float* weights = nullptr;
+  const float** rows = nullptr;
 
   explicit ExpertPass(const ExpertArgs& args);
 
@@ -67,12 +68,14 @@ struct ExpertPass {
   // weights. The rows of outputs are row_step apart.
   void Sort(const ExpertArgs& args, size_t lanes, size_t row_step);
 
-  // Combine writes y of the tokens from begin to end - 1: the sums of their choices' outputs times their weights.
+  // Combine writes y of the tokens from begin to end - 1: the sums of their choices' outputs times their weights, 0
+  // without a choice that has a place.
   void Combine(const ExpertArgs& args, size_t begin, size_t end) const;
 };
 
 // RunPasses computes y, in passes of as many tokens of token_bytes each as scratch memory may take, at least 1.
-// take_room divides the memory of so many tokens; work makes the outputs of a pass that has choices.
+// take_room divides the memory of so many tokens; work makes the outputs of a pass with choices, which
+// may have no places.
 template <class Pass>
 OrtStatus* RunPasses(const Api& api, OrtKernelContext* context, const HostMemory& memory, size_t token_bytes,
                      void (*take_room)(size_t tokens, Pass* pass, HostRoom* room),
@@ -100,7 +103,7 @@ template <class Pass>
 OrtStatus* RunExpertTasks(const Api& api, OrtKernelContext* context, void (*task)(void*, size_t), size_t tasks,
                           Pass* pass) {
   const ExpertArgs& a = pass->args;
-  if (pass->tokens * a.top_k * a.hidden * a.inner >= kFewMultiplications) {
+  if (pass->places * a.hidden * a.inner >= kFewMultiplications) {
     return ParallelFor(api, context, task, tasks, pass);
   }
   for (size_t i = 0; i < tasks; ++i) task(pass, i);

@@ -305,10 +305,10 @@ void TakeRoom(size_t tokens, Go* go, HostRoom* room) {
 // Work computes the tokens of one go.
 OrtStatus* Work(const Api& api, OrtKernelContext* context, Go* go) {
   const MoEArgs& a = go->args;
-  const size_t choices = go->tokens * a.top_k;
   go->Sort(a, go->lanes, Padded(a.hidden));
+  if (go->runs == 0) return nullptr;
   if (OrtStatus* s = RunInTasks(api, context, WidenTokens, *go, go->tokens, a.hidden)) return s;
-  if (OrtStatus* s = RunInTasks(api, context, FillPanels, *go, go->runs, choices / go->runs * a.hidden)) return s;
+  if (OrtStatus* s = RunInTasks(api, context, FillPanels, *go, go->runs, go->places / go->runs * a.hidden)) return s;
   if (OrtStatus* s = RunExpertTasks(api, context, Activate, go->runs * go->gate_up_blocks, go)) return s;
   return RunExpertTasks(api, context, Project, go->runs * go->down_blocks, go);
 }

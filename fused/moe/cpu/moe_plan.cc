@@ -16,7 +16,9 @@ size_t MostRuns(size_t choices, size_t experts) {
 size_t PlanRuns(const int64_t* ids, size_t choices, size_t experts, size_t lanes, size_t* starts, size_t* choice,
                 size_t* place, ExpertRun* runs) {
   for (size_t e = 0; e <= experts; ++e) starts[e] = 0;
-  for (size_t c = 0; c < choices; ++c) ++starts[static_cast<size_t>(ids[c]) + 1];
+  for (size_t c = 0; c < choices; ++c) {
+    if (ids[c] != kNoExpert) ++starts[static_cast<size_t>(ids[c]) + 1];
+  }
   size_t count = 0, panel = 0;
   for (size_t e = 0; e < experts; ++e) {
     size_t left = starts[e + 1];
@@ -33,6 +35,7 @@ size_t PlanRuns(const int64_t* ids, size_t choices, size_t experts, size_t lanes
     }
   }
   for (size_t c = 0; c < choices; ++c) {
+    if (ids[c] == kNoExpert) continue;
     const size_t p = starts[static_cast<size_t>(ids[c])]++;
     place[c] = p;
     choice[p] = c;

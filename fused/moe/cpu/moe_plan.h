@@ -4,10 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "moe/common/ids.h"
+
 namespace mojo {
 
-// A choice is one expert of one token: number token * top_k + slot. Sorted by expert, choices of one
-// expert keep their order and have places 0, 1, ...
+// A choice is one expert of one token: number token * top_k + slot. Sorted by expert, choices of one expert keep their
+// order and have places 0, 1, ... A choice whose id is kNoExpert has no place.
 
 // ExpertRun is choices of one expert: the places from first to first + count - 1. Choices in panels, perhaps with empty
 // lanes at the end, come first; the others are too few for a panel.
@@ -34,7 +36,8 @@ size_t FullPanels(size_t count, size_t lanes);
 size_t MostPanels(size_t choices, size_t lanes);
 
 // PlanRuns sorts the choices by expert. choice[place] and place[choice] become each other's inverse; starts is room for
-// experts + 1 numbers. Panels have so many lanes; 0 lanes means no panels. It returns the number of runs.
+// experts + 1 numbers, the last of which becomes the number of places. Panels have so many lanes; 0 lanes means no
+// panels. It returns the number of runs.
 size_t PlanRuns(const int64_t* ids, size_t choices, size_t experts, size_t lanes, size_t* starts, size_t* choice,
                 size_t* place, ExpertRun* runs);
 

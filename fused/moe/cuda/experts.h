@@ -50,7 +50,8 @@ struct ExpertsKernel : CUDAKernel<Kernel, Call, Args, kLaunch, kScratch, Attribu
   }
 
   // FillExperts completes args, which has the form, the matrices and their biases. It does not check the ids as the CPU
-  // backend does: they are on the device, and waiting for them would stop the stream. The kernels skip invalid ids.
+  // backend does: they are on the device, and waiting for them would stop the stream. The kernels skip invalid ids, as
+  // they skip kNoExpert.
   OrtStatus* FillExperts(const MoEShape& shape, Call* call, Args* args) const {
     static_assert(int{kMoEX} == int{kQMoEX} && int{kMoEWeights} == int{kQMoEWeights} && int{kMoEIds} == int{kQMoEIds},
                   "both ops begin with the same inputs");

@@ -68,7 +68,7 @@ inline bool WideLoads(const MojoMoEArgs& a) {
          a.hidden > 0 && a.inner > 0 && AllAligned(16, a.x, a.gate_up, a.down, a.y);
 }
 
-// ChosenExpert is the expert of a choice, or -1 if the id is invalid.
+// ChosenExpert is the expert of a choice, or -1 if it has none or the id is invalid.
 __device__ __forceinline__ int ChosenExpert(const MojoMoEArgs& a, size_t choice) {
   const int64_t id = a.ids[choice];
   return static_cast<uint64_t>(id) < a.experts ? static_cast<int>(id) : -1;

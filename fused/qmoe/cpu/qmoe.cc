@@ -164,10 +164,10 @@ void TakeRoom(size_t tokens, QMoEGo* go, HostRoom* room) {
 // Work computes the tokens of one go.
 OrtStatus* Work(const Api& api, OrtKernelContext* context, QMoEGo* go) {
   const QMoEArgs& a = go->args;
-  const size_t choices = go->tokens * a.top_k;
   go->Sort(a, 0, a.hidden);
-  go->alone = go->tokens == 1 && go->runs == choices;
-  const size_t rows = choices / go->runs;
+  if (go->runs == 0) return nullptr;
+  go->alone = go->tokens == 1 && go->runs == go->places;
+  const size_t rows = go->places / go->runs;
   const size_t blocks = a.inner / kInnerBlock, groups = (a.hidden / kPanel + kDownPanels - 1) / kDownPanels;
   if (OrtStatus* s = RunInTasks(api, context, GatherTokens, *go, go->runs, rows * a.hidden)) return s;
   if (OrtStatus* s = RunExpertTasks(api, context, ActivateBlock, go->runs * blocks, go)) return s;
