@@ -24,8 +24,8 @@ type block struct {
 	taken map[onnx.Use]Layout
 	// divided are inputs with shapes or lengths, whose elements at some places are divided on a rank.
 	divided map[onnx.Use]map[int]Layout
-	// attrs are attributes with other values on a rank.
-	attrs map[*onnx.Node][]*onnx.Attribute
+	// attrs are attributes with sizes, such as numbers of heads, of which a rank has its part.
+	attrs map[*onnx.Node]map[string]Layout
 	// shapes are Shape nodes of held values, whose results are multiplied to be those of the whole.
 	shapes map[*onnx.Node]dimension
 	// sums are the values that the ranks compute partial sums of.
@@ -50,7 +50,7 @@ type dimension struct {
 func newBlock(ranks int64, facts *infer.Facts) *block {
 	return &block{ranks: ranks, facts: facts,
 		held: map[*onnx.Value]Layout{}, weights: map[onnx.Use]Layout{}, once: map[onnx.Use]bool{},
-		taken: map[onnx.Use]Layout{}, divided: map[onnx.Use]map[int]Layout{}, attrs: map[*onnx.Node][]*onnx.Attribute{},
+		taken: map[onnx.Use]Layout{}, divided: map[onnx.Use]map[int]Layout{}, attrs: map[*onnx.Node]map[string]Layout{},
 		shapes: map[*onnx.Node]dimension{}, sums: map[*onnx.Value]bool{}, gathered: map[onnx.Use]bool{},
 		rows: map[*onnx.Node]bool{}, experts: map[*onnx.Node]bool{}, nodes: map[*onnx.Node]bool{}}
 }
@@ -259,9 +259,14 @@ func (b *block) divide(n *onnx.Node, i, at int, l Layout) error {
 	return nil
 }
 
-// set changes an attribute of a node on a rank.
-func (b *block) set(n *onnx.Node, a *onnx.Attribute) {
-	b.attrs[n] = append(slices.Clone(b.attrs[n]), a)
+// set makes the size in an attribute of a node the rank's part of it.
+func (b *block) set(n *onnx.Node, name string, l Layout) {
+	sizes := maps.Clone(b.attrs[n]) // a block to go back to may have the same map
+	if sizes == nil {
+		sizes = map[string]Layout{}
+	}
+	sizes[name] = l
+	b.attrs[n] = sizes
 }
 
 // known returns the layout of the first held value among the outputs, then the inputs of a node.

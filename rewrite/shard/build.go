@@ -75,12 +75,14 @@ func (w *builder) block(b *block) error {
 				return fmt.Errorf("node %q: %w", n.Label(), err)
 			}
 		}
-		w.SetAttr(mine, b.attrs[n]...)
+		for name, l := range b.attrs[n] {
+			w.SetAttr(mine, onnx.IntAttr(name, l.size(n.AttrInt(name, 0), w.rank, w.ranks)))
+		}
 		switch {
 		case b.rows[n]:
 			w.lookup(n, mine, b.weights[onnx.Use{Node: n, Index: 0}])
 		case b.experts[n]:
-			w.localExperts(n, mine)
+			w.localExperts(n, mine, b.weights[onnx.Use{Node: n, Index: fused.MoEGateUp}])
 		}
 		if d, ok := b.shapes[n]; ok {
 			v := mine.Outputs[0]
@@ -395,7 +397,7 @@ func (w *builder) lookup(n, mine *onnx.Node, l Layout) {
 	typ := w.facts(n.Inputs[1])
 	positive := w.op("Where", name+"_index", w.op("Less", name+"_negative", ids, w.integer(name+"_none", 0, typ)),
 		w.op("Add", name+"_from_end", ids, w.integer(name+"_rows", rows, typ)), ids)
-	local, has := w.numbered(name, positive, l.slices(rows, w.rank, w.ranks)[0], typ)
+	local, has := w.numbered(name, positive, l.slices(rows, w.rank, w.ranks)[0], 0, typ)
 	w.SetInput(mine, 1, local)
 	found := w.local(mine.Outputs[0], name+"_found")
 	sum := mine.Outputs[0]
@@ -404,13 +406,13 @@ func (w *builder) lookup(n, mine *onnx.Node, l Layout) {
 	w.orZero(name, sum, w.op("Unsqueeze", name+"_has", has, axis), found, table.DataType)
 }
 
-// numbered numbers ids from the rank's first one, and reports which ids the rank has. The others become 0.
-func (w *builder) numbered(name string, ids *onnx.Value, s slice, t onnx.DataType) (local, has *onnx.Value) {
-	zero := w.integer(name+"_zero", 0, t)
+// numbered numbers ids from the rank's first one, and reports which ids the rank has. The others become other.
+func (w *builder) numbered(name string, ids *onnx.Value, s slice, other int64, t onnx.DataType) (
+	local, has *onnx.Value) {
 	local = w.op("Sub", name+"_local", ids, w.integer(name+"_first", s.start, t))
-	has = w.op("And", name+"_mine", w.op("GreaterOrEqual", name+"_after", local, zero),
+	has = w.op("And", name+"_mine", w.op("GreaterOrEqual", name+"_after", local, w.integer(name+"_zero", 0, t)),
 		w.op("Less", name+"_before", local, w.integer(name+"_count", s.size, t)))
-	return w.op("Where", name+"_ids", has, local, zero), has
+	return w.op("Where", name+"_ids", has, local, w.integer(name+"_other", other, t)), has
 }
 
 // integer adds a constant of an integer type without dimensions.
@@ -448,12 +450,10 @@ func (w *builder) cast(out, v *onnx.Value, t onnx.DataType) *onnx.Value {
 	return out
 }
 
-// localExperts numbers the experts of a rank from 0. Experts of other ranks get a weight of 0.
-func (w *builder) localExperts(n, mine *onnx.Node) {
-	name, count := n.Outputs[0].Name, n.Inputs[fused.MoEGateUp].Constant().Dims[0]/w.ranks
-	local, has := w.numbered(name, mine.Inputs[fused.MoEIDs], slice{w.rank * count, count}, onnx.Int64)
+// localExperts numbers the experts of a rank from 0. The others become -1, no expert.
+func (w *builder) localExperts(n, mine *onnx.Node, l Layout) {
+	name, count := n.Outputs[0].Name, n.Inputs[fused.MoEGateUp].Constant().Dims[0]
+	own := l.slices(count, w.rank, w.ranks)[0]
+	local, _ := w.numbered(name, mine.Inputs[fused.MoEIDs], own, -1, onnx.Int64)
 	w.SetInput(mine, fused.MoEIDs, local)
-	weights := w.model.Graph.NewValue(name + "_weights")
-	w.orZero(name, weights, has, mine.Inputs[fused.MoEWeights], w.facts(n.Inputs[fused.MoEWeights]))
-	w.SetInput(mine, fused.MoEWeights, weights)
 }

@@ -1,11 +1,14 @@
 package shard
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
@@ -30,6 +33,30 @@ func (m *maker) weight(dims ...int64) *onnx.Value {
 		m.t.Fatal(err)
 	}
 	return m.Graph.AddInitializer(c)
+}
+
+// codes adds a constant of random bytes from least on, of so many values.
+func (m *maker) codes(least, values int, dims ...int64) *onnx.Value {
+	m.t.Helper()
+	m.count++
+	r := rand.New(rand.NewPCG(uint64(m.count), 0))
+	b := make([]byte, match.Elements(dims))
+	for i := range b {
+		b[i] = byte(least + r.IntN(values))
+	}
+	c, err := onnx.NewTensor("codes", onnx.Uint8, dims, b)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return m.Graph.AddInitializer(c)
+}
+
+// linear multiplies by a quantized matrix of 4 bits, with a bias.
+func (m *maker) linear(x *onnx.Value, n, k int64) *onnx.Value {
+	product := fused.Linear{Embedding: fused.Embedding{Code: "int4", Zero: 8, Block: 32, N: n, K: k},
+		Activations: "float"}
+	return m.fused(1, product, x, m.codes(0, 256, n/16, k/32, 4, 64), m.weight(n/16, k/32, 16), nil, nil, nil,
+		m.weight(n))[0]
 }
 
 // fused adds a node of a fused op with its definition.
@@ -73,17 +100,19 @@ func built(t *testing.T) map[string]*onnx.Model {
 			m.weight(4, 16))[0])
 	})
 	build("delta layer with one convolution", func(m *maker, x *onnx.Value) {
-		past := m.Input("past", onnx.Float, "batch", 32, 3)
-		packed := m.Op("Transpose", m.Op("MatMul", x, m.weight(16, 32)), onnx.IntsAttr("perm", []int64{0, 2, 1}))
-		conv := m.fused(2, fused.CausalConv{Activation: "silu"}, packed, m.weight(32, 1, 4), m.weight(32), past)
-		qkv := m.Ops(3, "Split", m.Op("Transpose", conv[0], onnx.IntsAttr("perm", []int64{0, 2, 1})), []int64{8, 8, 16},
-			onnx.IntAttr("axis", 2))
-		beta := m.Op("Sigmoid", m.Op("MatMul", x, m.weight(16, 4)))
-		decay := m.Op("Neg", m.Op("Exp", m.Op("MatMul", x, m.weight(16, 4))))
-		state := m.Input("state", onnx.Float, "batch", 4, 4, 4)
-		y := m.fused(2, fused.LinearAttention{QHeads: 2, KHeads: 2, VHeads: 4, Scale: 0.5, L2Norm: true, Epsilon: 1e-6},
+		past := m.Input("past", onnx.Float, "batch", 64, 3)
+		packed := m.Op("Transpose", m.Op("MatMul", x, m.weight(16, 64)), onnx.IntsAttr("perm", []int64{0, 2, 1}))
+		conv := m.fused(2, fused.CausalConv{Activation: "silu"}, packed, m.weight(64, 1, 4), m.weight(64), past)
+		qkv := m.Ops(3, "Split", m.Op("Transpose", conv[0], onnx.IntsAttr("perm", []int64{0, 2, 1})),
+			[]int64{16, 16, 32}, onnx.IntAttr("axis", 2))
+		beta := m.Op("Sigmoid", m.Op("MatMul", x, m.weight(16, 8)))
+		decay := m.Op("Neg", m.Op("Exp", m.Op("MatMul", x, m.weight(16, 8))))
+		state := m.Input("state", onnx.Float, "batch", 8, 4, 4)
+		y := m.fused(2, fused.LinearAttention{QHeads: 4, KHeads: 4, VHeads: 8, Scale: 0.5, L2Norm: true, Epsilon: 1e-6},
 			qkv[0], qkv[1], qkv[2], state, decay, beta)
-		m.Output(m.Op("MatMul", y[0], m.weight(16, 16)))
+		gated := m.fused(1, fused.GatedRMSNorm{Epsilon: 1e-6, Groups: 4}, y[0],
+			m.Op("MatMul", x, m.weight(16, 32)), m.weight(32))
+		m.Output(m.Op("MatMul", gated[0], m.weight(32, 16)))
 		m.Output(conv[1])
 		m.Output(y[1])
 	})
@@ -125,6 +154,28 @@ func built(t *testing.T) map[string]*onnx.Model {
 		ids := m.Input("tokens", onnx.Int64, "batch", "sequence")
 		m.Output(m.Op("MatMul", m.Op("Add", x, m.Op("Gather", m.weight(33, 16), ids)), m.weight(16, 33)))
 	})
+	build("quantized products", func(m *maker, x *onnx.Value) {
+		x = m.Op("MatMul", x, m.weight(16, 32))
+		heads := func(n int64) *onnx.Value {
+			return m.Op("Reshape", m.linear(x, 16*n, 32), []int64{0, 0, n, 16})
+		}
+		y := m.fused(1, fused.Attention{Scale: 0.25, Causal: true, Empty: "zero", HeadOrder: "blocked", QLayout: "bsnh",
+			KLayout: "bsnh", VLayout: "bsnh", YLayout: "bsnh"}, heads(8), heads(4), heads(4))[0]
+		x = m.linear(m.Op("Reshape", y, []int64{0, 0, 128}), 32, 128)
+		x = m.linear(m.Op("Relu", m.linear(x, 160, 32)), 32, 160)
+		m.Output(m.linear(x, 80, 32)) // a head, of which the ranks have whole panels
+	})
+	build("quantized experts", func(m *maker, x *onnx.Value) {
+		x = m.Op("MatMul", x, m.weight(16, 32))
+		weights := m.Input("weights", onnx.Float, "batch", "sequence", 2)
+		ids := m.Input("ids", onnx.Int64, "batch", "sequence", 2)
+		moe := fused.QMoE{GLU: fused.GLU{Activation: "silu", Alpha: 1}, Packing: "halves", GateUpCode: "int4",
+			GateUpZero: 8, GateUpBlock: 32, DownCode: "e2m1", DownBlock: 32, Hidden: 32, Inner: 160,
+			Activations: "float"}
+		m.Output(m.fused(1, moe, x, weights, ids, m.codes(0, 256, 5, 20, 1, 4, 64), m.weight(5, 20, 1, 16),
+			m.codes(0, 256, 5, 2, 5, 4, 64), m.codes(125, 4, 5, 2, 5, 16), nil, nil, nil, nil, nil, nil,
+			m.weight(5, 320), m.weight(5, 32))[0])
+	})
 	return models
 }
 
@@ -132,19 +183,26 @@ func built(t *testing.T) map[string]*onnx.Model {
 func TestBuilt(t *testing.T) {
 	want := map[string]int{"experts with biases": 1, "delta layer with one convolution": 1, "latent attention": 1,
 		"two sums, a table and factors of channels": 2, "nine heads that share three of keys": 1,
-		"a table and a head of 33 tokens": 2}
-	for name, m := range built(t) {
-		p, err := New(m, Options{Ranks: 2, Experts: Split, Least: 1024})
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if len(p.Blocks) != want[name] {
-			t.Errorf("%s: %d blocks instead of %d: %+v", name, len(p.Blocks), want[name], p.Whole)
-		}
-		for _, b := range p.Blocks {
-			if len(b.Collectives) != 1 {
-				t.Errorf("%s: the block of %s has the operations %v instead of one", name, b.First, b.Collectives)
+		"a table and a head of 33 tokens": 2, "quantized products": 4, "quantized experts": 2}
+	models := built(t)
+	for name, blocks := range want {
+		m := models[name]
+		for _, o := range []Options{{Ranks: 2, Experts: Split}, {Ranks: 3, Experts: Split},
+			{Ranks: 3, Experts: Spread}} {
+			o.Least = 1024
+			name := fmt.Sprint(name, ", ", o.Ranks, " ranks, ", o.Experts)
+			p, err := New(m, o)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			if len(p.Blocks) != blocks {
+				t.Errorf("%s: %d blocks instead of %d: %+v", name, len(p.Blocks), blocks, p.Whole)
+			}
+			for _, b := range p.Blocks {
+				if len(b.Collectives) != 1 {
+					t.Errorf("%s: the block of %s has the operations %v instead of one", name, b.First, b.Collectives)
+				}
 			}
 		}
 	}
@@ -167,7 +225,7 @@ func TestNamedNumbers(t *testing.T) {
 	m := built(t)["delta layer with one convolution"]
 	state := m.Graph.Value("state")
 	typ, _ := state.Type()
-	typ.Dims[1] = onnx.Dim{Value: -1, Param: "4"}
+	typ.Dims[1] = onnx.Dim{Value: -1, Param: "8"}
 	state.SetType(typ)
 	p, err := New(m, Options{Ranks: 2, Experts: Split, Least: 1024})
 	if err != nil {
@@ -177,7 +235,7 @@ func TestNamedNumbers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if typ, _ := rank.Graph.Value("state").Type(); typ.Dims[1].Value != 2 {
-		t.Errorf("a rank's state has %v heads instead of 2", typ.Dims[1])
+	if typ, _ := rank.Graph.Value("state").Type(); typ.Dims[1].Value != 4 {
+		t.Errorf("a rank's state has %v heads instead of 4", typ.Dims[1])
 	}
 }

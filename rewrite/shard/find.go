@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
-	"github.com/mojo-patch/mojo-patch/internal/blocks"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
 )
@@ -39,27 +38,29 @@ func (f *finder) find() {
 		switch weight := matrixOf(n); {
 		case f.claimed[n]:
 		case isMixture(n):
-			f.try(n, n.Input(fused.MoEGateUp), nil, func(b *block, _ int64) error {
+			f.try(n, n.Input(fused.MoEGateUp), 0, func(b *block, _ int64) error {
 				return b.mixture(n, f.options.Experts)
 			})
 		case weight != nil:
-			f.try(n, weight, n.Inputs[data], func(b *block, units int64) error { return b.before(n, units) })
+			f.try(n, weight, f.units(n.Inputs[data], columnGrain(n)), func(b *block, units int64) error {
+				return b.before(n, units)
+			})
 		}
 	}
 	for _, n := range f.model.Graph.Nodes {
 		if f.claimed[n] {
 			continue
 		}
-		weight, axis := matrixOf(n), n.OutputValue(0)
+		weight, units := matrixOf(n), f.units(n.OutputValue(0), 1)
 		divide := func(b *block, units int64) error { return b.columns(n, units) }
 		if n.Is("Gather") && n.Inputs[0].Constant() != nil {
-			weight, axis = n.Inputs[0], n.Inputs[0]
+			weight, units = n.Inputs[0], n.Inputs[0].Constant().Dims[0]
 			divide = func(b *block, units int64) error { return b.lookup(n, units) }
 		}
 		switch {
 		case weight == nil:
 		case f.isLarge(n):
-			f.try(n, weight, axis, divide)
+			f.try(n, weight, units, divide)
 		case f.reasons[weight] == nil:
 			f.reasons[weight] = fmt.Errorf("it has fewer than %d bytes, too few for an operation of all ranks",
 				f.options.Least)
@@ -68,11 +69,11 @@ func (f *finder) find() {
 	f.addFirst()
 }
 
-// try adds the block that divide describes: with equal parts, or else with the units of a value. If that fails, it
-// keeps the error as the reason.
-func (f *finder) try(n *onnx.Node, weight, of *onnx.Value, divide func(b *block, units int64) error) {
+// try adds the block that divide describes: with equal parts, or else with so many units. If that fails, it keeps the
+// error as the reason.
+func (f *finder) try(n *onnx.Node, weight *onnx.Value, units int64, divide func(b *block, units int64) error) {
 	b, err := f.divided(0, divide)
-	if units := f.units(of); err != nil && units > f.options.Ranks && units%f.options.Ranks != 0 {
+	if err != nil && units > f.options.Ranks && units%f.options.Ranks != 0 {
 		b, err = f.divided(units, divide)
 	}
 	if err != nil {
@@ -102,26 +103,29 @@ func (f *finder) divided(units int64, divide func(b *block, units int64) error) 
 	return b, b.settle()
 }
 
-// units returns the number of units into which a value can be divided unevenly: the rows of a table, the heads of
-// attention, by keys if several share one, or the last axis. It is 0 if the value is nil or the number is unknown.
-func (f *finder) units(v *onnx.Value) int64 {
+// units returns the number of units into which a value can be divided unevenly: the heads of attention, by keys if
+// several share one, or grains of the last axis, which are not smaller than a panel if the value's product is
+// quantized. It is 0 if the value is nil or the number is unknown.
+func (f *finder) units(v *onnx.Value, grain int64) int64 {
 	if v == nil {
 		return 0
-	}
-	if t := v.Constant(); t != nil {
-		return t.Dims[0]
 	}
 	for p, depth := v.Producer, 0; p != nil && depth < between; depth++ {
 		if attends(p) {
 			return f.headUnits(p)
+		}
+		if matrixOf(p) != nil {
+			grain = max(grain, rowGrain(p))
 		}
 		if matrixOf(p) != nil || len(p.Inputs) == 0 || p.Inputs[0] == nil {
 			break
 		}
 		p = p.Inputs[0].Producer
 	}
-	size, _ := f.facts.Dim(v, -1)
-	return size
+	if size, _ := f.facts.Dim(v, -1); size%grain == 0 {
+		return size / grain
+	}
+	return 0
 }
 
 // isLarge reports whether a node's constants are worth an additional collective operation.
@@ -141,8 +145,12 @@ func (f *finder) isLarge(n *onnx.Node) bool {
 // between is the number of nodes between attention and the product that reads its heads, at most.
 const between = 6
 
-// headUnits returns the number of heads of keys of attention, or of queries if all share one head of keys.
+// headUnits returns the number of heads of keys of attention, or of queries if all share one head of keys; of linear
+// attention, the least number of heads of an input that not all heads share.
 func (f *finder) headUnits(n *onnx.Node) int64 {
+	if n.OpType == fused.LinearAttentionName {
+		return linearUnits(n)
+	}
 	queryAxis, keyAxis := headAxis(n, fused.AttrQLayout), headAxis(n, fused.AttrKLayout)
 	if n.OpType == fused.PagedAttentionName {
 		queryAxis, keyAxis = 1, 1
@@ -158,9 +166,11 @@ func (f *finder) headUnits(n *onnx.Node) int64 {
 }
 
 func attends(n *onnx.Node) bool {
-	return n.Domain == fused.Domain && (n.OpType == fused.AttentionName || n.OpType == fused.PagedAttentionName ||
-		n.OpType == fused.LatentAttentionName)
+	return n.Domain == fused.Domain && slices.Contains(attentions, n.OpType)
 }
+
+var attentions = []string{fused.AttentionName, fused.PagedAttentionName, fused.LatentAttentionName,
+	fused.LinearAttentionName}
 
 // before divides the sum of a product, and the nodes that compute its rows.
 func (b *block) before(n *onnx.Node, units int64) error {
@@ -201,115 +211,6 @@ func (b *block) lookup(n *onnx.Node, units int64) error {
 	}
 	b.nodes[n], b.rows[n] = true, true
 	return b.sum(n.Outputs[0])
-}
-
-// isMixture reports whether a node computes experts.
-func isMixture(n *onnx.Node) bool {
-	return n.Domain == fused.Domain && (n.OpType == fused.MoEName || n.OpType == fused.QMoEName)
-}
-
-// mixture divides the experts of a mixture: their number, if the ranks can have equally many, or the width of each.
-func (b *block) mixture(n *onnx.Node, experts Experts) error {
-	b.nodes[n] = true
-	if err := b.whole(n, fused.MoEX, fused.MoEWeights, fused.MoEIDs); err != nil {
-		return err
-	}
-	for i, v := range n.Inputs[fused.MoEGateUp:] {
-		if v != nil && v.Constant() == nil {
-			return fmt.Errorf("its input %d, %q, is not a constant", fused.MoEGateUp+i, v.Name)
-		}
-	}
-	divide := b.width
-	if n.OpType == fused.QMoEName {
-		divide = b.quantizedWidth
-	}
-	if count := n.Inputs[fused.MoEGateUp].Constant().Dims[0]; experts == Spread && count%b.ranks == 0 {
-		divide = b.spread
-	}
-	if err := divide(n); err != nil {
-		return err
-	}
-	return b.sum(n.Outputs[0])
-}
-
-// spread divides the experts by their number.
-func (b *block) spread(n *onnx.Node) error {
-	b.experts[n] = true
-	for i := fused.MoEGateUp; i < len(n.Inputs); i++ {
-		if err := b.take(n, i, Layout{}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// gates returns the layout of the outputs of the first product: gate and up one after the other, or in pairs.
-func (b *block) gates(n *onnx.Node, axis int, width int64) (Layout, error) {
-	l := Layout{Axis: axis}
-	switch n.AttrString(fused.AttrPacking, "") {
-	case "halves":
-		l.Runs = []int64{width, width}
-	case "interleaved":
-		if width%b.ranks != 0 {
-			return l, fmt.Errorf("%d pairs of gate and up cannot be divided by %d ranks", width, b.ranks)
-		}
-	}
-	return l, nil
-}
-
-func (b *block) width(n *onnx.Node) error {
-	up, down := 1, 2
-	if n.AttrString(fused.AttrGateUpLayout, "") == "in_out" {
-		up = 2
-	}
-	if n.AttrString(fused.AttrDownLayout, "") == "in_out" {
-		down = 1
-	}
-	width := n.Inputs[fused.MoEDown].Constant().Dims[down]
-	l, err := b.gates(n, up, width)
-	if err != nil {
-		return err
-	}
-	return errors.Join(b.take(n, fused.MoEGateUp, l), b.take(n, fused.MoEDown, Layout{Axis: down}),
-		b.take(n, fused.MoEGateUpBias, l.at(1)), b.only(n, fused.MoEDownBias))
-}
-
-// quantizedWidth divides quantized experts by whole panels and blocks.
-func (b *block) quantizedWidth(n *onnx.Node) error {
-	inner := n.AttrInt(fused.AttrInner, 0)
-	unit := max(codeColumns, n.AttrInt(fused.AttrDownBlock, codeColumns))
-	if n.Input(fused.QMoEDownSuperScale) != nil {
-		unit = superColumns
-	}
-	if inner%(unit*b.ranks) != 0 {
-		return fmt.Errorf("a width of %d in blocks of %d cannot be divided by %d ranks", inner, unit, b.ranks)
-	}
-	panels, err := b.gates(n, 1, inner/blocks.PanelRows)
-	if err != nil {
-		return err
-	}
-	bias, err := b.gates(n, 1, inner)
-	if err != nil {
-		return err
-	}
-	for i := fused.QMoEGateUpCodes; i < len(n.Inputs); i++ {
-		switch i {
-		case fused.QMoEGateUpBias:
-			err = b.take(n, i, bias)
-		case fused.QMoEDownBias:
-			err = b.only(n, i)
-		case fused.QMoEGateUpCodes, fused.QMoEGateUpScale, fused.QMoEGateUpMinus, fused.QMoEGateUpSuperScale,
-			fused.QMoEGateUpSuperMinus:
-			err = b.take(n, i, panels)
-		default: // of the second product
-			err = b.take(n, i, Layout{Axis: 2})
-		}
-		if err != nil {
-			return err
-		}
-	}
-	b.set(n, onnx.IntAttr(fused.AttrInner, inner/b.ranks))
-	return nil
 }
 
 // settle errs if a held output of the graph cannot be gathered.

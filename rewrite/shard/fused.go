@@ -50,13 +50,13 @@ func gatedNorm(b *block, n *onnx.Node) error {
 	}
 	if l.Axis == r-1 {
 		groups := n.AttrInt(fused.AttrGroups, 1)
-		if l.Runs != nil || l.Units > 0 || groups%l.parts(b.ranks) != 0 {
-			return fmt.Errorf("its %d groups of channels cannot be divided", groups)
+		if err := l.fits(groups, b.ranks); err != nil {
+			return fmt.Errorf("its groups of channels: %w", err)
 		}
 		if err := b.take(n, 2, l.at(0)); err != nil {
 			return err
 		}
-		b.set(n, onnx.IntAttr(fused.AttrGroups, groups/l.parts(b.ranks)))
+		b.set(n, fused.AttrGroups, l)
 	}
 	return b.aligned(n, n.Inputs[:2], n.Outputs)
 }
@@ -199,26 +199,42 @@ func pagedAttention(b *block, n *onnx.Node) error {
 		writes(0, 1, q), writes(1, 2, k), writes(2, 2, k))
 }
 
+// linearHeads are the attributes of linear attention with numbers of heads.
+var linearHeads = []string{fused.AttrQHeads, fused.AttrKHeads, fused.AttrVHeads}
+
+// linearUnits returns the least number of heads of an input of linear attention that not all heads share.
+func linearUnits(n *onnx.Node) int64 {
+	units := n.AttrInt(fused.AttrVHeads, 1)
+	for _, name := range linearHeads {
+		if heads := n.AttrInt(name, 1); heads > 1 {
+			units = min(units, heads)
+		}
+	}
+	return units
+}
+
 // linearAttention is divided by heads of the state; heads of keys and queries that several of them share are held
 // several times.
 func linearAttention(b *block, n *onnx.Node) error {
 	layouts := map[string]*Layout{}
-	attrs := []string{fused.AttrQHeads, fused.AttrKHeads, fused.AttrVHeads}
-	widest := max(n.AttrInt(attrs[0], 1), n.AttrInt(attrs[2], 1))
-	for _, name := range attrs {
+	widest := max(n.AttrInt(fused.AttrQHeads, 1), n.AttrInt(fused.AttrVHeads, 1))
+	units := linearUnits(n)
+	uneven := units > b.ranks && units%b.ranks != 0
+	for _, name := range linearHeads {
 		heads := n.AttrInt(name, 1)
 		switch {
+		case heads == 1 && widest > 1 && name != fused.AttrVHeads:
+			continue // all ranks need it
+		case uneven && heads%units == 0:
+			layouts[name] = &Layout{Units: units}
 		case heads%b.ranks == 0:
 			layouts[name] = &Layout{}
-			b.set(n, onnx.IntAttr(name, heads/b.ranks))
-		case heads == 1 && widest > 1 && name != fused.AttrVHeads:
-			layouts[name] = nil
 		case b.ranks%heads == 0 && heads < widest && name != fused.AttrVHeads:
 			layouts[name] = &Layout{Copies: b.ranks / heads}
-			b.set(n, onnx.IntAttr(name, 1))
 		default:
 			return fmt.Errorf("%s=%d cannot be divided by %d ranks", name, heads, b.ranks)
 		}
+		b.set(n, name, *layouts[name])
 	}
 	q, k, v := layouts[fused.AttrQHeads], layouts[fused.AttrKHeads], layouts[fused.AttrVHeads]
 	places := []place{reads(fused.LinearAttentionQ, 2, q), reads(fused.LinearAttentionK, 2, k),

@@ -95,6 +95,17 @@ func (l Layout) fits(size, ranks int64) error {
 	return nil
 }
 
+// grains errs unless a size can be divided into parts of whole grains.
+func (l Layout) grains(size, grain, ranks int64) error {
+	if size%grain != 0 {
+		return fmt.Errorf("%d is not a multiple of %d", size, grain)
+	}
+	if err := l.single().fits(size/grain, ranks); err != nil {
+		return fmt.Errorf("in blocks of %d, %w", grain, err)
+	}
+	return nil
+}
+
 // scaled returns the layout with pieces times/by as large.
 func (l Layout) scaled(times, by int64) (Layout, error) {
 	if l.Runs == nil {

@@ -19,8 +19,8 @@ import (
 // Experts selects how the experts of a mixture are divided.
 type Experts string
 
-// Split divides the width of every expert. Spread gives each rank equally many whole experts, and is Split for a number
-// that is not a multiple of the ranks.
+// Split divides the width of every expert. Spread gives each rank whole experts, and is Split for fewer experts than
+// ranks.
 const (
 	Split  Experts = "split"
 	Spread Experts = "spread"

@@ -100,6 +100,8 @@ func swapRuns(_ *block, _ onnx.Use, l *Layout) bool {
 	return true
 }
 
+var quantizedOps = []string{fused.LinearName}
+
 var products = []string{"MatMul", "Gemm", fused.HalfLinearName}
 
 var faults = []fault{
@@ -107,7 +109,7 @@ var faults = []fault{
 	{"no gathering", dropped(func(b *block) map[onnx.Use]bool { return b.gathered })},
 	{"a bias on every rank", dropped(func(b *block) map[onnx.Use]bool { return b.once })},
 	{"shapes of the whole", dropped(func(b *block) map[onnx.Use]map[int]Layout { return b.divided })},
-	{"attributes of the whole", dropped(func(b *block) map[*onnx.Node][]*onnx.Attribute { return b.attrs })},
+	{"attributes of the whole", dropped(func(b *block) map[*onnx.Node]map[string]Layout { return b.attrs })},
 	{"ids of experts not renumbered", dropped(func(b *block) map[*onnx.Node]bool { return b.experts })},
 	{"ids of tokens not renumbered", dropped(func(b *block) map[*onnx.Node]bool { return b.rows })},
 	{"slices not taken", dropped(func(b *block) map[onnx.Use]Layout { return b.taken })},
@@ -118,10 +120,15 @@ var faults = []fault{
 		return spoils
 	})},
 	{"other units", other(nil, -1, func(b *block, u onnx.Use, l *Layout) bool {
-		spoils := l.Units > 0
+		old := l.Units
 		l.Units = u.Node.Inputs[u.Index].Constant().Dims[l.Axis] / 4
-		return spoils && l.Units > b.ranks
+		return old > 0 && l.Units != old && l.Units > b.ranks
 	})},
+	{"quantized rows in another order", other(quantizedOps, fused.LinearCodes, twoRuns)},
+	{"the same quantized rows on every rank", other(quantizedOps, fused.LinearCodes, copied)},
+	{"scales of other rows", other(quantizedOps, fused.LinearScale, copied)},
+	{"quantized gate and up cut as one", other([]string{fused.QMoEName}, fused.QMoEGateUpCodes, oneRun)},
+	{"quantized experts' other down projections", other([]string{fused.QMoEName}, fused.QMoEDownCodes, copied)},
 	{"rows instead of columns", other(products, 1, otherAxis)},
 	{"heads in another order", other(products, 1, twoRuns)},
 	{"one part on every rank", other(products, 1, copied)},
@@ -216,9 +223,10 @@ var faults = []fault{
 // TestFaults plants faults in right blocks: the comparison of the ranks with the whole must refuse each, and each must
 // occur in a model.
 func TestFaults(t *testing.T) {
-	planted := map[string]int{}
+	planted, uneven := map[string]int{}, map[string]int{}
 	for name, m := range built(t) {
-		plant(t, name, m, planted)
+		plant(t, name, m, 2, planted)
+		plant(t, name, m, 3, uneven)
 	}
 	files, err := filepath.Glob("../../models/*.onnx")
 	if err != nil {
@@ -232,7 +240,7 @@ func TestFaults(t *testing.T) {
 		if _, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, Verify: rewrite.VerifyOff}); err != nil {
 			t.Fatal(err)
 		}
-		plant(t, filepath.Base(file), m, planted)
+		plant(t, filepath.Base(file), m, 2, planted)
 		m.Close()
 	}
 	for _, fault := range faults {
@@ -244,10 +252,10 @@ func TestFaults(t *testing.T) {
 }
 
 // plant plants each fault in the first blocks that have what it spoils.
-func plant(t *testing.T, name string, m *onnx.Model, planted map[string]int) {
+func plant(t *testing.T, name string, m *onnx.Model, ranks int64, planted map[string]int) {
 	facts := infer.Analyze(m)
 	for _, experts := range []Experts{Split, Spread} {
-		f := newFinder(m, facts, Options{Ranks: 2, Experts: experts, Least: 1024})
+		f := newFinder(m, facts, Options{Ranks: ranks, Experts: experts, Least: 1024})
 		f.find()
 		for _, b := range f.blocks {
 			for _, fault := range faults {
@@ -260,8 +268,8 @@ func plant(t *testing.T, name string, m *onnx.Model, planted map[string]int) {
 					proofs := newProofs(m, facts)
 					proofs.large = limit
 					if _, err := proofs.prove(spoiled); err == nil {
-						t.Errorf("%s: %q in the block of %q is not noticed (large from %d)", name, fault.name,
-							b.inOrder()[0].Label(), limit)
+						t.Errorf("%s, %d ranks: %q in the block of %q is not noticed (large from %d)", name, ranks,
+							fault.name, b.inOrder()[0].Label(), limit)
 					}
 				}
 			}

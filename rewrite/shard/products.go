@@ -145,6 +145,29 @@ const (
 	floatColumns = 128
 )
 
+// isQuantized reports whether a product reads a quantized matrix.
+func isQuantized(n *onnx.Node) bool { return n.Domain == fused.Domain && n.OpType == fused.LinearName }
+
+// rowGrain and columnGrain return the number of outputs and of inputs of a product that must stay together.
+func rowGrain(n *onnx.Node) int64 {
+	if isQuantized(n) {
+		return blocks.PanelRows
+	}
+	return 1
+}
+
+func columnGrain(n *onnx.Node) int64 {
+	switch {
+	case !isQuantized(n):
+		return 1
+	case n.Input(fused.LinearSuperScale) != nil:
+		return superColumns
+	case n.AttrString(fused.AttrCode, "") == "e4m3":
+		return floatColumns
+	}
+	return codeColumns
+}
+
 // linear divides a quantized matrix by whole panels of rows, or by whole blocks of columns.
 func linear(b *block, n *onnx.Node) error {
 	l, output, _ := b.known(n)
@@ -155,15 +178,14 @@ func linear(b *block, n *onnx.Node) error {
 	if l.Axis < r-1 {
 		return errors.New("only some of its rows are on a rank")
 	}
-	if l.Units > 0 {
-		return errors.New("quantized weights are not divided by units")
-	}
 	const codes, bias = fused.LinearCodes, fused.LinearBias // the inputs before the bias are of the matrix
-	rows, columns := n.AttrInt(fused.AttrN, 0), n.AttrInt(fused.AttrK, 0)
 	if output {
 		panels, err := l.at(0).scaled(1, blocks.PanelRows) // merged matrices begin with new panels
-		if err != nil || l.Copies > 1 || rows%(blocks.PanelRows*b.ranks) != 0 {
-			return fmt.Errorf("%d rows in panels of %d cannot be divided by %d ranks", rows, blocks.PanelRows, b.ranks)
+		if err == nil {
+			err = panels.fits(n.AttrInt(fused.AttrN, 0)/blocks.PanelRows, b.ranks)
+		}
+		if err != nil {
+			return fmt.Errorf("its rows in panels of %d: %w", blocks.PanelRows, err)
 		}
 		for i := codes; i < bias; i++ {
 			if err := b.take(n, i, panels); err != nil {
@@ -173,27 +195,23 @@ func linear(b *block, n *onnx.Node) error {
 		if err := errors.Join(b.whole(n, fused.LinearX), b.take(n, bias, l.at(0))); err != nil {
 			return err
 		}
-		b.set(n, onnx.IntAttr(fused.AttrN, rows/b.ranks))
+		b.set(n, fused.AttrN, l)
 		return b.hold(n.Outputs[0], l)
 	}
-	unit := int64(codeColumns)
-	switch {
-	case n.Input(fused.LinearSuperScale) != nil:
-		unit = superColumns
-	case n.AttrString(fused.AttrCode, "") == "e4m3":
-		unit = floatColumns
+	if l.Copies > 1 || l.Runs != nil {
+		return errors.New("pieces of its columns are divided one by one, or are on several ranks")
 	}
-	if l.Copies > 1 || l.Runs != nil || columns%(unit*b.ranks) != 0 {
-		return fmt.Errorf("%d columns in blocks of %d cannot be divided by %d ranks", columns, unit, b.ranks)
+	if err := l.grains(n.AttrInt(fused.AttrK, 0), columnGrain(n), b.ranks); err != nil {
+		return fmt.Errorf("its columns: %w", err)
 	}
 	for i := codes; i < bias; i++ {
-		if err := b.take(n, i, Layout{Axis: 1}); err != nil {
+		if err := b.take(n, i, l.at(1)); err != nil {
 			return err
 		}
 	}
 	if err := b.only(n, bias); err != nil {
 		return err
 	}
-	b.set(n, onnx.IntAttr(fused.AttrK, columns/b.ranks))
+	b.set(n, fused.AttrK, l)
 	return b.sum(n.Outputs[0])
 }
