@@ -110,8 +110,10 @@ func isCache(v *onnx.Value) bool {
 
 // pasts are the inputs of ops that hold the past.
 var pasts = map[string][]int{
-	fused.AttentionName:       {fused.AttentionPastKey, fused.AttentionPastValue},
-	fused.PagedAttentionName:  {fused.PagedAttentionKeyCache, fused.PagedAttentionValueCache},
+	fused.AttentionName:      {fused.AttentionPastKey, fused.AttentionPastValue},
+	fused.PagedAttentionName: {fused.PagedAttentionKeyCache, fused.PagedAttentionValueCache},
+	fused.QPagedAttentionName: {fused.QPagedAttentionKeyCache, fused.QPagedAttentionValueCache,
+		fused.QPagedAttentionKeyScale, fused.QPagedAttentionValueScale},
 	fused.LinearAttentionName: {fused.LinearAttentionPast},
 	fused.CausalConvName:      {fused.CausalConvPast},
 }

@@ -176,6 +176,23 @@ func built(t *testing.T) map[string]*onnx.Model {
 			m.codes(0, 256, 5, 2, 5, 4, 64), m.codes(125, 4, 5, 2, 5, 16), nil, nil, nil, nil, nil, nil,
 			m.weight(5, 320), m.weight(5, 32))[0])
 	})
+	build("pools of codes", func(m *maker, x *onnx.Value) {
+		x = m.Op("Reshape", x, []int64{-1, 16})
+		heads := func(n int64) *onnx.Value {
+			return m.Op("Reshape", m.Op("MatMul", x, m.weight(16, 4*n)), []int64{-1, n, 4})
+		}
+		pool := func(name string) *onnx.Value { return m.Input(name, onnx.Int8, "blocks", 16, 4, 4) }
+		scale := func(name string) *onnx.Value { return m.Input(name, onnx.Float, "blocks", 4) }
+		y := m.fused(5, fused.QPagedAttention{PagedAttention: fused.PagedAttention{Scale: 0.5, Causal: true,
+			HeadOrder: "blocked"}}, heads(8), heads(4), heads(4), pool("keys"), pool("values"),
+			m.Input("cum", onnx.Int32, "sequences+1"), m.Input("lengths", onnx.Int32, "sequences"),
+			m.Input("table", onnx.Int32, "sequences", "columns"), scale("key_scales"), scale("value_scales"), nil,
+			m.weight(8))
+		m.Output(m.Op("MatMul", m.Op("Reshape", y[0], []int64{-1, 32}), m.weight(32, 16)))
+		for _, v := range y[1:] {
+			m.Output(v)
+		}
+	})
 	return models
 }
 
@@ -183,7 +200,7 @@ func built(t *testing.T) map[string]*onnx.Model {
 func TestBuilt(t *testing.T) {
 	want := map[string]int{"experts with biases": 1, "delta layer with one convolution": 1, "latent attention": 1,
 		"two sums, a table and factors of channels": 2, "nine heads that share three of keys": 1,
-		"a table and a head of 33 tokens": 2, "quantized products": 4, "quantized experts": 2}
+		"a table and a head of 33 tokens": 2, "quantized products": 4, "quantized experts": 2, "pools of codes": 1}
 	models := built(t)
 	for name, blocks := range want {
 		m := models[name]

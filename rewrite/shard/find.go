@@ -152,7 +152,7 @@ func (f *finder) headUnits(n *onnx.Node) int64 {
 		return linearUnits(n)
 	}
 	queryAxis, keyAxis := headAxis(n, fused.AttrQLayout), headAxis(n, fused.AttrKLayout)
-	if n.OpType == fused.PagedAttentionName {
+	if n.OpType == fused.PagedAttentionName || n.OpType == fused.QPagedAttentionName {
 		queryAxis, keyAxis = 1, 1
 	}
 	heads, _ := f.facts.Dim(n.Inputs[0], queryAxis)
@@ -169,8 +169,8 @@ func attends(n *onnx.Node) bool {
 	return n.Domain == fused.Domain && slices.Contains(attentions, n.OpType)
 }
 
-var attentions = []string{fused.AttentionName, fused.PagedAttentionName, fused.LatentAttentionName,
-	fused.LinearAttentionName}
+var attentions = []string{fused.AttentionName, fused.PagedAttentionName, fused.QPagedAttentionName,
+	fused.LatentAttentionName, fused.LinearAttentionName}
 
 // before divides the sum of a product, and the nodes that compute its rows.
 func (b *block) before(n *onnx.Node, units int64) error {

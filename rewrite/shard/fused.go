@@ -19,9 +19,10 @@ func init() {
 		fused.TopKRouterName:      lastWhole("it compares all experts, which are divided", 0),
 		fused.GatedRMSNormName:    gatedNorm,
 		fused.AttentionName:       attention, fused.LatentAttentionName: latentAttention,
-		fused.PagedAttentionName: pagedAttention, fused.LinearAttentionName: linearAttention,
-		fused.CausalConvName: causalConv,
-		fused.HalfLinearName: halfLinear, fused.LinearName: linear,
+		fused.PagedAttentionName: pagedAttention, fused.QPagedAttentionName: pagedAttention,
+		fused.LinearAttentionName: linearAttention,
+		fused.CausalConvName:      causalConv,
+		fused.HalfLinearName:      halfLinear, fused.LinearName: linear,
 	}
 }
 
@@ -186,17 +187,24 @@ func latentAttention(b *block, n *onnx.Node) error {
 		writes(0, headAxis(n, fused.AttrYLayout), q), writes(1, 0, nil))
 }
 
+// pagedAttention is the rule of PagedAttention and QPagedAttention, whose pools have scales for each block and head.
 func pagedAttention(b *block, n *onnx.Node) error {
 	q, k, err := b.groupsOf(n, 1, 1)
 	if err != nil {
 		return err
 	}
-	return b.give(n, reads(fused.PagedAttentionQ, 1, q), reads(fused.PagedAttentionK, 1, k),
+	places := []place{reads(fused.PagedAttentionQ, 1, q), reads(fused.PagedAttentionK, 1, k),
 		reads(fused.PagedAttentionV, 1, k), reads(fused.PagedAttentionKeyCache, 2, k),
 		reads(fused.PagedAttentionValueCache, 2, k), whole(fused.PagedAttentionCumulativeSequenceLength),
 		whole(fused.PagedAttentionPastSeqlens), whole(fused.PagedAttentionBlockTable),
-		whole(fused.PagedAttentionSlotMapping), reads(fused.PagedAttentionSink, 0, q),
-		writes(0, 1, q), writes(1, 2, k), writes(2, 2, k))
+		writes(0, 1, q), writes(1, 2, k), writes(2, 2, k)}
+	if n.OpType == fused.PagedAttentionName {
+		return b.give(n, append(places, whole(fused.PagedAttentionSlotMapping),
+			reads(fused.PagedAttentionSink, 0, q))...)
+	}
+	return b.give(n, append(places, reads(fused.QPagedAttentionKeyScale, 1, k),
+		reads(fused.QPagedAttentionValueScale, 1, k), whole(fused.QPagedAttentionSlotMapping),
+		reads(fused.QPagedAttentionSink, 0, q), writes(3, 1, k), writes(4, 1, k))...)
 }
 
 // linearHeads are the attributes of linear attention with numbers of heads.

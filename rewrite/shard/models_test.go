@@ -65,6 +65,7 @@ func TestForms(t *testing.T) {
 	}{
 		{"static caches", "llama-kv-dynamo-fp32", rewrite.Request{StaticCache: &staticcache.Options{Length: 64}}, 2},
 		{"pools of blocks", "llama-kv-dynamo-fp32", rewrite.Request{PagedCache: 16}, 2},
+		{"pools of codes", "llama-kv-dynamo-fp32", rewrite.Request{PagedCache: 16, PagedType: onnx.Int8}, 2},
 		{"merged products", "llama-kv-dynamo-fp32", rewrite.Request{Merge: rewrite.MergeAll}, 2},
 		{"latents", "deepseek3naive-kv-dynamo-fp32", rewrite.Request{LatentCache: true}, 2},
 		{"bfloat16", "qwen3-dynamo-fp32", rewrite.Request{DType: onnx.BFloat16}, 2},

@@ -129,6 +129,25 @@ var faults = []fault{
 	{"scales of other rows", other(quantizedOps, fused.LinearScale, copied)},
 	{"quantized gate and up cut as one", other([]string{fused.QMoEName}, fused.QMoEGateUpCodes, oneRun)},
 	{"quantized experts' other down projections", other([]string{fused.QMoEName}, fused.QMoEDownCodes, copied)},
+	{"scales of a pool divided by blocks", func(b *block) bool {
+		for v, l := range b.held {
+			if v.IsInput && scalesPool(v) {
+				b.held[v] = l.at(0)
+				return true
+			}
+		}
+		return false
+	}},
+	{"scales of a pool of other heads", func(b *block) bool {
+		for v, l := range b.held {
+			if v.IsInput && scalesPool(v) {
+				l.Units, l.Runs = 0, []int64{b.ranks, 4 - b.ranks}
+				b.held[v] = l
+				return b.ranks == 2
+			}
+		}
+		return false
+	}},
 	{"rows instead of columns", other(products, 1, otherAxis)},
 	{"heads in another order", other(products, 1, twoRuns)},
 	{"one part on every rank", other(products, 1, copied)},

@@ -3,6 +3,7 @@ package shard
 import (
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 
@@ -188,12 +189,25 @@ func (p *proofs) trial(inputs []*onnx.Value, k prove.Kind, world int, round, rou
 		if numbers := p.meant(v, shape, world, round, rounds); err == nil && numbers != nil {
 			x = reference.NewInts(x.DataType, x.Shape, numbers)
 		}
+		if err == nil && scalesPool(v) {
+			for i := range x.F {
+				x.F[i] = math.Ldexp(1, -i%5)
+			}
+		}
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", v.Name, err)
 		}
 		in = append(in, x)
 	}
 	return in, nil
+}
+
+// scalesPool reports whether an input has the scales of a pool of codes, which are powers of two.
+func scalesPool(v *onnx.Value) bool {
+	return slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool {
+		return u.Node.Domain == fused.Domain && u.Node.OpType == fused.QPagedAttentionName &&
+			(u.Index == fused.QPagedAttentionKeyScale || u.Index == fused.QPagedAttentionValueScale)
+	})
 }
 
 // rowsOf returns the number of rows of a table, or of experts, that an input has the ids of; 0 for another input.
@@ -235,12 +249,16 @@ func (p *proofs) meant(v *onnx.Value, shape []int64, world int, round, rounds in
 	for _, u := range v.Uses() {
 		n := u.Node
 		switch {
-		case n.Domain != fused.Domain || n.OpType != fused.PagedAttentionName:
+		case n.Domain != fused.Domain || n.OpType != fused.PagedAttentionName &&
+			n.OpType != fused.QPagedAttentionName: // the first inputs of both are the same
 		case u.Index == fused.PagedAttentionCumulativeSequenceLength:
 			tokens, sequences := p.facts.Size(n.Inputs[0], world, 0), shape[0]-1
 			return fill(func(i int64) int64 { return i * tokens / max(sequences, 1) })
-		case u.Index == fused.PagedAttentionPastSeqlens:
-			return fill(func(int64) int64 { return 0 })
+		case u.Index == fused.PagedAttentionPastSeqlens: // one token each, where the tables have room for it
+			tokens, sequences := p.facts.Size(n.Inputs[0], world, 0), max(shape[0], 1)
+			room := p.facts.Size(n.Inputs[fused.PagedAttentionBlockTable], world, 1) *
+				p.facts.Size(n.Inputs[fused.PagedAttentionKeyCache], world, 1)
+			return fill(func(int64) int64 { return min(max(room-(tokens+sequences-1)/sequences, 0), 1) })
 		case u.Index == fused.PagedAttentionBlockTable:
 			pool := p.facts.Size(n.Inputs[fused.PagedAttentionKeyCache], world, 0)
 			return fill(func(i int64) int64 { return i % max(pool, 1) })

@@ -204,7 +204,7 @@ func (m *meeting) sum(parts []*reference.Tensor) (*reference.Tensor, error) {
 func joined(parts []*reference.Tensor, l Layout) (*reference.Tensor, error) {
 	ranks := int64(len(parts))
 	first := parts[0]
-	if first.F == nil || l.Axis >= len(first.Shape) {
+	if !hasNumbers(first) || l.Axis >= len(first.Shape) {
 		return nil, fmt.Errorf("%s cannot be joined along axis %d", first, l.Axis)
 	}
 	shape := slices.Clone(first.Shape)
@@ -219,45 +219,67 @@ func joined(parts []*reference.Tensor, l Layout) (*reference.Tensor, error) {
 	if err := l.fits(size, ranks); err != nil {
 		return nil, err
 	}
-	outer, inner := match.Elements(shape[:l.Axis]), match.Elements(shape[l.Axis+1:])
-	out := make([]float64, outer*shape[l.Axis]*inner)
-	for r := int64(0); r < ranks; r++ {
-		p := parts[r]
+	whole := sized(first, shape)
+	for r, p := range parts {
 		expected := slices.Clone(shape)
-		expected[l.Axis] = int(l.size(size, r, ranks))
+		expected[l.Axis] = int(l.size(size, int64(r), ranks))
 		if !slices.Equal(p.Shape, expected) || p.DataType != first.DataType {
 			return nil, fmt.Errorf("rank 0 has %s, rank %d %s", first, r, p)
 		}
-		from := 0
-		for _, s := range l.slices(size, r, ranks) {
-			n := int(s.size) * inner
-			for o := range outer {
-				copy(out[o*int(size)*inner+int(s.start)*inner:][:n], p.F[o*p.Shape[l.Axis]*inner+from:])
-			}
-			from += n
-		}
+		l.pieces(shape, int64(r), ranks, func(ofWhole, ofPart, n int64) {
+			moveTo(whole.F, ofWhole, p.F, ofPart, n)
+			moveTo(whole.I, ofWhole, p.I, ofPart, n)
+		})
 	}
-	return reference.NewFloats(first.DataType, shape, out), nil
+	return whole, nil
 }
 
 // partOf returns a rank's part of a value.
 func partOf(t *reference.Tensor, l Layout, rank, ranks int64) (*reference.Tensor, error) {
-	if t.F == nil || l.Axis >= len(t.Shape) {
+	if !hasNumbers(t) || l.Axis >= len(t.Shape) {
 		return nil, fmt.Errorf("%s cannot be divided along axis %d", t, l.Axis)
 	}
 	size := int64(t.Shape[l.Axis])
 	if err := l.fits(size, ranks); err != nil {
 		return nil, err
 	}
-	outer, inner := match.Elements(t.Shape[:l.Axis]), match.Elements(t.Shape[l.Axis+1:])
 	shape := slices.Clone(t.Shape)
 	shape[l.Axis] = int(l.size(size, rank, ranks))
-	out := make([]float64, 0, outer*shape[l.Axis]*inner)
-	for o := range outer {
+	part := sized(t, shape)
+	l.pieces(t.Shape, rank, ranks, func(ofWhole, ofPart, n int64) {
+		moveTo(part.F, ofPart, t.F, ofWhole, n)
+		moveTo(part.I, ofPart, t.I, ofWhole, n)
+	})
+	return part, nil
+}
+
+// pieces calls move for each piece of adjacent elements in a rank's part of a value of this shape: where the piece
+// begins in the whole and in the part, and its number of elements.
+func (l Layout) pieces(shape []int, rank, ranks int64, move func(ofWhole, ofPart, n int64)) {
+	size, inner := int64(shape[l.Axis]), int64(match.Elements(shape[l.Axis+1:]))
+	ofPart := int64(0)
+	for o := range int64(match.Elements(shape[:l.Axis])) {
 		for _, s := range l.slices(size, rank, ranks) {
-			at := (o*int(size) + int(s.start)) * inner
-			out = append(out, t.F[at:at+int(s.size)*inner]...)
+			move((o*size+s.start)*inner, ofPart, s.size*inner)
+			ofPart += s.size * inner
 		}
 	}
-	return reference.NewFloats(t.DataType, shape, out), nil
+}
+
+// hasNumbers reports whether the elements of a tensor are in memory.
+func hasNumbers(t *reference.Tensor) bool { return t.F != nil || t.I != nil }
+
+// sized returns a tensor of the same type with room for another shape.
+func sized(like *reference.Tensor, shape []int) *reference.Tensor {
+	n := match.Elements(shape)
+	if like.I != nil {
+		return reference.NewInts(like.DataType, shape, make([]int64, n))
+	}
+	return reference.NewFloats(like.DataType, shape, make([]float64, n))
+}
+
+func moveTo[T any](to []T, at int64, from []T, first, n int64) {
+	if to != nil {
+		copy(to[at:at+n], from[first:])
+	}
 }
