@@ -15,6 +15,9 @@ import (
 type block struct {
 	ranks int64
 	facts *infer.Facts
+	// graph has the nodes. owner is the node that has this graph as a branch; nil for the main graph.
+	graph *onnx.Graph
+	owner *onnx.Node
 	// held are the values that the ranks hold in parts, except constants.
 	held map[*onnx.Value]Layout
 	// weights are the parts of constants, by reader. A reader whose constant only rank 0 has is in once.
@@ -30,6 +33,8 @@ type block struct {
 	shapes map[*onnx.Node]dimension
 	// sums are the values that the ranks compute partial sums of.
 	sums map[*onnx.Value]bool
+	// kept are outputs of a branch that stay in parts, because they are contents of caches in another branch.
+	kept map[*onnx.Value]bool
 	// gathered are held values that nodes outside the block read whole, by reader.
 	gathered map[onnx.Use]bool
 	// rows are lookups in tables of which each rank has some rows, experts mixtures of which it has some experts.
@@ -51,8 +56,9 @@ func newBlock(ranks int64, facts *infer.Facts) *block {
 	return &block{ranks: ranks, facts: facts,
 		held: map[*onnx.Value]Layout{}, weights: map[onnx.Use]Layout{}, once: map[onnx.Use]bool{},
 		taken: map[onnx.Use]Layout{}, divided: map[onnx.Use]map[int]Layout{}, attrs: map[*onnx.Node]map[string]Layout{},
-		shapes: map[*onnx.Node]dimension{}, sums: map[*onnx.Value]bool{}, gathered: map[onnx.Use]bool{},
-		rows: map[*onnx.Node]bool{}, experts: map[*onnx.Node]bool{}, nodes: map[*onnx.Node]bool{}}
+		shapes: map[*onnx.Node]dimension{}, sums: map[*onnx.Value]bool{}, kept: map[*onnx.Value]bool{},
+		gathered: map[onnx.Use]bool{},
+		rows:     map[*onnx.Node]bool{}, experts: map[*onnx.Node]bool{}, nodes: map[*onnx.Node]bool{}}
 }
 
 // clone returns a copy to go back to.
@@ -120,8 +126,8 @@ var pasts = map[string][]int{
 
 // visit makes a node compute parts.
 func (b *block) visit(n *onnx.Node) error {
-	if n.Graph.Parent != nil {
-		return fmt.Errorf("node %q is in a graph of another node", n.Label())
+	if n.Graph != b.graph {
+		return fmt.Errorf("node %q is in another graph", n.Label())
 	}
 	if b.claimed[n] {
 		return fmt.Errorf("node %q is in another block", n.Label())
@@ -142,7 +148,7 @@ func (b *block) follow() error {
 	for len(b.queue) > 0 {
 		u := b.queue[0]
 		b.queue = b.queue[1:]
-		if b.nodes[u.Node] {
+		if b.nodes[u.Node] || u.Node.Graph != b.graph && u.Node.Inputs[u.Index].IsInput { // agree compares the latter
 			continue
 		}
 		before := b.clone()

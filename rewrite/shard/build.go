@@ -23,6 +23,9 @@ type builder struct {
 	digest      string
 	form        Form
 	parts       map[string]*onnx.Value // parts of constants, by name and layout
+	// graphs are the copies of the original's graphs. Without them, everything is in the main graph.
+	graphs map[*onnx.Graph]*onnx.Graph
+	graph  *onnx.Graph // of the block that is built
 }
 
 // build makes the changes of blocks to a model that has their nodes.
@@ -42,7 +45,15 @@ func (w *builder) build(blocks []*block) error {
 	return standardize(w.model)
 }
 
-func (w *builder) value(v *onnx.Value) *onnx.Value { return w.model.Graph.Value(v.Name) }
+func (w *builder) value(v *onnx.Value) *onnx.Value { return w.copyOf(v.Graph).Value(v.Name) }
+
+// copyOf returns the graph of the model for one of the original.
+func (w *builder) copyOf(g *onnx.Graph) *onnx.Graph {
+	if c := w.graphs[g]; c != nil {
+		return c
+	}
+	return w.model.Graph
+}
 
 // node returns the node of the model that writes the same values.
 func (w *builder) node(n *onnx.Node) *onnx.Node {
@@ -62,6 +73,7 @@ func (b *block) inOrder() []*onnx.Node {
 }
 
 func (w *builder) block(b *block) error {
+	w.graph = w.copyOf(b.graph)
 	nodes := b.inOrder()
 	all := make([]*onnx.Node, len(nodes))
 	for k, n := range nodes {
@@ -99,6 +111,12 @@ func (w *builder) block(b *block) error {
 	for v, l := range b.held {
 		if v.IsInput {
 			w.narrow(b, v, w.value(v), l)
+		} else if b.isPresent(v) {
+			for _, y := range b.results(v) {
+				if mine := w.value(y); mine != nil { // not in a part of the model
+					w.narrow(b, v, mine, l)
+				}
+			}
 		}
 	}
 	for i, n := range nodes {
@@ -200,7 +218,7 @@ func (w *builder) takePart(b *block, n, mine *onnx.Node, i int, l Layout) {
 			w.ints(name+"_end", []int64{s.start + s.size}), w.ints(name+"_axis", []int64{int64(l.Axis)})))
 	}
 	if len(pieces) > 1 {
-		out := w.model.Graph.NewValue(pieces[0].Name + "s")
+		out := w.graph.NewValue(pieces[0].Name + "s")
 		w.SetAttr(w.add("Concat", out, pieces...), onnx.IntAttr("axis", int64(l.Axis)))
 		pieces[0] = out
 	}
@@ -225,7 +243,7 @@ func (w *builder) divide(b *block, mine *onnx.Node, v *onnx.Value, i int, places
 	if !ok {
 		return fmt.Errorf("the numbers %q are not known", v.Name)
 	}
-	out := w.model.Graph.NewValue(v.Name + "_part")
+	out := w.graph.NewValue(v.Name + "_part")
 	w.scale("Div", "Mul", out, mine.Inputs[i], v.Name, len(known.I), places)
 	w.SetInput(mine, i, out)
 	return nil
@@ -303,7 +321,7 @@ func (w *builder) equalParts(b *block, v, value, local *onnx.Value, l Layout) (w
 	concat := func(out *onnx.Value, parts ...*onnx.Value) {
 		w.SetAttr(w.add("Concat", out, parts...), onnx.IntAttr("axis", int64(l.Axis)))
 	}
-	part, whole = w.model.Graph.NewValue(local.Name+"_padded"), w.model.Graph.NewValue(local.Name+"_padded_all")
+	part, whole = w.graph.NewValue(local.Name+"_padded"), w.graph.NewValue(local.Name+"_padded_all")
 	concat(part, local, cut(local.Name+"_more", local, 0, size-l.size(all, w.rank, w.ranks)))
 	var pieces []*onnx.Value
 	for r := range w.ranks {
@@ -339,7 +357,8 @@ func (w *builder) reduceInNorm(v, value, local *onnx.Value) bool {
 // reducesInNorm reports whether a reader of a sum can reduce it itself.
 func reducesInNorm(u onnx.Use) bool {
 	n := u.Node
-	return n.Domain == fused.Domain && n.OpType == fused.AddRMSNormName && u.Index <= 1 && n.Graph.Parent == nil
+	return n.Domain == fused.Domain && n.OpType == fused.AddRMSNormName && u.Index <= 1 &&
+		n.Graph == n.Inputs[u.Index].Graph
 }
 
 // isGathered reports whether a held value is needed whole: by nodes outside the block, or as an output that is not the
@@ -351,7 +370,7 @@ func (b *block) isGathered(v *onnx.Value) bool {
 
 // local makes a value with the type of another.
 func (w *builder) local(v *onnx.Value, name string) *onnx.Value {
-	local := w.model.Graph.NewValue(name)
+	local := w.graph.NewValue(name)
 	if t, ok := v.Type(); ok {
 		local.SetType(t)
 	}
@@ -376,14 +395,14 @@ func (w *builder) ints(name string, v []int64) *onnx.Value {
 
 // add appends a node of the standard domain; Finish moves it to its place.
 func (w *builder) add(op string, out *onnx.Value, inputs ...*onnx.Value) *onnx.Node {
-	n := w.AddNode(w.model.Graph, op, inputs, []*onnx.Value{out})
+	n := w.AddNode(w.graph, op, inputs, []*onnx.Value{out})
 	n.Name, n.Metadata = out.Name+"_"+op, edit.Origin("", ruleName)
 	return n
 }
 
 // op adds a node with one new output.
 func (w *builder) op(op, name string, inputs ...*onnx.Value) *onnx.Value {
-	out := w.model.Graph.NewValue(name)
+	out := w.graph.NewValue(name)
 	w.add(op, out, inputs...)
 	return out
 }
@@ -431,7 +450,7 @@ func (w *builder) orZero(name string, out, has, v *onnx.Value, t onnx.DataType) 
 	chosen := t
 	if t == onnx.BFloat16 {
 		chosen = onnx.Float
-		v = w.cast(w.model.Graph.NewValue(name+"_wide"), v, chosen)
+		v = w.cast(w.graph.NewValue(name+"_wide"), v, chosen)
 	}
 	zero, err := onnx.NewTensor(name+"_zeros", chosen, nil, make([]byte, chosen.Bits()/8))
 	if err != nil {

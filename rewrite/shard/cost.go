@@ -99,6 +99,23 @@ func (p *Plan) partAt(l Layout, size, ranks int64) int64 {
 	return l.largest(size, ranks)
 }
 
+// inStep returns the numbers of the blocks that a step runs: of the branches of a node, those of the branch with most.
+func (p *Plan) inStep() (list []int) {
+	of, most := map[*onnx.Graph]int{}, map[*onnx.Node]*onnx.Graph{}
+	for _, b := range p.blocks {
+		of[b.graph]++
+		if g := most[b.owner]; g == nil || of[b.graph] > of[g] {
+			most[b.owner] = b.graph
+		}
+	}
+	for i, b := range p.blocks {
+		if most[b.owner] == b.graph {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
 // estimate computes the costs of the plan and of its blocks.
 func (p *Plan) estimate() {
 	c := Cost{Device: devices[p.Form], Whole: p.read(1), Rank: p.read(p.Ranks)}
@@ -111,7 +128,9 @@ func (p *Plan) estimate() {
 				b.Saved += p.readBy(u) - l.largest(p.readBy(u), p.Ranks)
 			}
 		}
-		for _, o := range b.Collectives {
+	}
+	for _, i := range p.inStep() {
+		for _, o := range p.Blocks[i].Collectives {
 			c.Collectives++
 			c.Bytes += o.Bytes
 		}

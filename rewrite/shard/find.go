@@ -19,14 +19,26 @@ type finder struct {
 	blocks  []*block
 	claimed map[*onnx.Node]bool
 	order   map[*onnx.Node]int
+	// nodes are those of the main graph and of the branches of its nodes. owners are the nodes of branches.
+	nodes  []*onnx.Node
+	owners map[*onnx.Graph]*onnx.Node
 	// reasons say why constants stay whole.
 	reasons map[*onnx.Value]error
 }
 
 func newFinder(m *onnx.Model, facts *infer.Facts, o Options) *finder {
 	f := &finder{model: m, facts: facts, options: o, claimed: map[*onnx.Node]bool{}, order: map[*onnx.Node]int{},
-		reasons: map[*onnx.Value]error{}}
-	for i, n := range m.Graph.Nodes {
+		owners: map[*onnx.Graph]*onnx.Node{}, reasons: map[*onnx.Value]error{}}
+	for _, n := range m.Graph.Nodes {
+		if n.Is("If") {
+			for _, g := range n.Subgraphs() {
+				f.owners[g] = n
+				f.nodes = append(f.nodes, g.Nodes...)
+			}
+		}
+		f.nodes = append(f.nodes, n)
+	}
+	for i, n := range f.nodes {
 		f.order[n] = i
 	}
 	return f
@@ -34,7 +46,7 @@ func newFinder(m *onnx.Model, facts *infer.Facts, o Options) *finder {
 
 // find finds blocks in the order of the graph: first those between two products, then single weights that are large.
 func (f *finder) find() {
-	for _, n := range f.model.Graph.Nodes {
+	for _, n := range f.nodes {
 		switch weight := matrixOf(n); {
 		case f.claimed[n]:
 		case isMixture(n):
@@ -47,7 +59,7 @@ func (f *finder) find() {
 			})
 		}
 	}
-	for _, n := range f.model.Graph.Nodes {
+	for _, n := range f.nodes {
 		if f.claimed[n] {
 			continue
 		}
@@ -67,14 +79,18 @@ func (f *finder) find() {
 		}
 	}
 	f.addFirst()
+	f.agree()
 }
 
 // try adds the block that divide describes: with equal parts, or else with so many units. If that fails, it keeps the
 // error as the reason.
 func (f *finder) try(n *onnx.Node, weight *onnx.Value, units int64, divide func(b *block, units int64) error) {
-	b, err := f.divided(0, divide)
+	b, err := f.divided(n, 0, divide)
 	if err != nil && units > f.options.Ranks && units%f.options.Ranks != 0 {
-		b, err = f.divided(units, divide)
+		b, err = f.divided(n, units, divide)
+	}
+	if err != nil && units > 1 && units < f.options.Ranks {
+		err = fmt.Errorf("its %d units are too few for %d ranks, and %w", units, f.options.Ranks, err)
 	}
 	if err != nil {
 		f.reasons[weight] = fmt.Errorf("node %q: %w", n.Label(), err)
@@ -87,10 +103,10 @@ func (f *finder) try(n *onnx.Node, weight *onnx.Value, units int64, divide func(
 	f.blocks = append(f.blocks, b)
 }
 
-// divided returns the block that divide describes.
-func (f *finder) divided(units int64, divide func(b *block, units int64) error) (*block, error) {
+// divided returns the block with a node that divide describes.
+func (f *finder) divided(n *onnx.Node, units int64, divide func(b *block, units int64) error) (*block, error) {
 	b := newBlock(f.options.Ranks, f.facts)
-	b.claimed, b.order = f.claimed, f.order
+	b.claimed, b.order, b.graph, b.owner = f.claimed, f.order, n.Graph, f.owners[n.Graph]
 	if err := divide(b, units); err != nil {
 		return nil, err
 	}
@@ -213,8 +229,15 @@ func (b *block) lookup(n *onnx.Node, units int64) error {
 	return b.sum(n.Outputs[0])
 }
 
-// settle errs if a held output of the graph cannot be gathered.
+// settle errs if a held output of the main graph cannot be gathered. Whether a branch's outputs are depends on others.
 func (b *block) settle() error {
+	if b.owner != nil {
+		return nil
+	}
+	return b.settled()
+}
+
+func (b *block) settled() error {
 	for v, l := range b.held {
 		if v.IsOutput() && b.isGathered(v) && (l.Runs != nil || l.Copies > 1) {
 			return fmt.Errorf("output %q cannot be gathered", v.Name)
@@ -225,6 +248,9 @@ func (b *block) settle() error {
 
 // isPresent reports whether v is the new content of a cache that is divided, and so is an output that stays in parts.
 func (b *block) isPresent(v *onnx.Value) bool {
+	if b.kept[v] {
+		return true
+	}
 	if !v.IsOutput() || v.Producer == nil {
 		return false
 	}
@@ -246,7 +272,7 @@ func (f *finder) addFirst() {
 		}
 		return nil
 	}
-	for _, n := range f.model.Graph.Nodes {
+	for _, n := range f.nodes {
 		if f.claimed[n] || len(n.Inputs) == 0 || n.Inputs[0] == nil {
 			continue
 		}

@@ -142,8 +142,9 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 		if f.blocks, err = f.chosen(o.Edited); err != nil {
 			return nil, err
 		}
+		f.blocks = agreed(f.blocks, f.reasons)
 	}
-	proofs := newProofs(m, p.facts)
+	proofs, proven := newProofs(m, p.facts), map[*block]string{}
 	for _, b := range f.blocks {
 		proof, err := proofs.prove(b)
 		if err != nil {
@@ -152,8 +153,12 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 			}
 			continue
 		}
+		proven[b] = proof
 		p.blocks = append(p.blocks, b)
-		p.Blocks = append(p.Blocks, p.describe(b, proof))
+	}
+	p.blocks = agreed(p.blocks, f.reasons)
+	for _, b := range p.blocks {
+		p.Blocks = append(p.Blocks, p.describe(b, proven[b]))
 	}
 	p.cut, p.once = map[onnx.Use]Layout{}, map[onnx.Use]bool{}
 	for _, b := range p.blocks {
@@ -164,7 +169,7 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 	p.estimate()
 	if len(p.blocks) == 0 && o.Ranks > 1 {
 		for _, n := range m.Graph.Nodes {
-			if len(n.Subgraphs()) > 0 {
+			if len(n.Subgraphs()) > 0 && !n.Is("If") {
 				return nil, fmt.Errorf("%w: node %q (%s) holds other graphs, which are not divided", ErrNothing,
 					n.Label(), n.OpType)
 			}
@@ -215,7 +220,11 @@ func (p *Plan) Model(rank int64) (*onnx.Model, error) {
 		return nil, err
 	}
 	w := &builder{model: m, facts: p.facts.DataType, rank: rank, ranks: p.Ranks, digest: p.Digest,
-		form: p.Form}
+		form: p.Form, graphs: map[*onnx.Graph]*onnx.Graph{}}
+	copies := m.Graphs()
+	for i, g := range p.model.Graphs() {
+		w.graphs[g] = copies[i]
+	}
 	if err := w.build(p.blocks); err != nil {
 		return nil, fmt.Errorf("rank %d: %w", rank, err)
 	}
@@ -272,7 +281,9 @@ func (p *Plan) describe(b *block, proof string) Block {
 				}
 				r.Collectives = append(r.Collectives, Collective{op, v.Name, p.perToken(v)})
 			case held && b.isPresent(v):
-				p.Outputs = append(p.Outputs, Port{v.Name, l})
+				for _, y := range b.results(v) {
+					p.Outputs = addPort(p.Outputs, Port{y.Name, l})
+				}
 			case held && b.isGathered(v):
 				r.Collectives = append(r.Collectives, Collective{fused.AllGatherName, v.Name, p.perToken(v)})
 			}
@@ -280,10 +291,18 @@ func (p *Plan) describe(b *block, proof string) Block {
 	}
 	for _, v := range p.model.Graph.Inputs {
 		if l, held := b.held[v]; held {
-			p.Inputs = append(p.Inputs, Port{v.Name, l})
+			p.Inputs = addPort(p.Inputs, Port{v.Name, l})
 		}
 	}
 	return r
+}
+
+// addPort adds a port that another branch may have added.
+func addPort(ports []Port, port Port) []Port {
+	if slices.ContainsFunc(ports, func(p Port) bool { return p.Name == port.Name }) {
+		return ports
+	}
+	return append(ports, port)
 }
 
 // perToken returns the bytes of a value's last axis.

@@ -59,7 +59,7 @@ func (w *builder) collective(value, local *onnx.Value, gather bool, axis, rank i
 		perm[i] = int64(i)
 	}
 	perm[0], perm[axis] = int64(axis), 0
-	first, joined := w.model.Graph.NewValue(local.Name+"_first"), w.model.Graph.NewValue(local.Name+"_joined")
+	first, joined := w.graph.NewValue(local.Name+"_first"), w.graph.NewValue(local.Name+"_joined")
 	w.SetAttr(w.add("Transpose", first, local), onnx.IntsAttr("perm", perm))
 	w.SetAttr(w.add(distCollective, joined, first), distAttributes(allGather, w.ranks)...)
 	w.SetAttr(w.add("Transpose", value, joined), onnx.IntsAttr("perm", perm))
