@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"math"
+
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -32,6 +34,10 @@ type Cost struct {
 	// Collectives is the number of collective operations of a step, and Bytes the size of their results.
 	Collectives int   `json:"collectives"`
 	Bytes       int64 `json:"collective_bytes"`
+	// Slices is the number of tokens from which a prompt would take less time if each rank normalized a slice of its
+	// tokens, between ReduceScatter and AllGather: as many bytes are exchanged, the residual sum is read and written
+	// once instead of by each rank, and an operation is added. 0: no norm follows a sum.
+	Slices int64 `json:"slices_from_tokens"`
 	// Device is the device of the estimates.
 	Device    Device     `json:"device"`
 	Estimates []Estimate `json:"estimates"`
@@ -129,11 +135,19 @@ func (p *Plan) estimate() {
 			}
 		}
 	}
+	norms, sums := 0.0, 0.0 // operations in norms, and bytes of a token's residual sums
 	for _, i := range p.inStep() {
 		for _, o := range p.Blocks[i].Collectives {
 			c.Collectives++
 			c.Bytes += o.Bytes
+			if o.Op == fused.AllReduceAddRMSNormName {
+				norms++
+				sums += float64(2 * o.Bytes)
+			}
 		}
+	}
+	if saved := sums * (1 - 1/float64(p.Ranks)) / c.Device.Bandwidth; saved > 0 {
+		c.Slices = int64(math.Round(norms * c.Device.Latency / saved))
 	}
 	for ranks := int64(1); ranks <= most; ranks *= 2 {
 		e := Estimate{Ranks: ranks, Read: p.read(ranks)}

@@ -44,6 +44,16 @@ func TestCost(t *testing.T) {
 	}
 }
 
+// TestSlices: a sum of 128 bytes per token is read and written, three quarters of it by other ranks. An
+// operation takes as long as that for so many tokens.
+func TestSlices(t *testing.T) {
+	m := patched(t, "gptoss-batched_mm-dynamo-fp32")
+	p, err := shard.New(m, shard.Options{Ranks: 4, Experts: shard.Spread, Least: 1 << 20})
+	if err != nil || p.Cost.Slices != int64(math.Round(4.4e-6*4.8e12/(2*128*0.75))) {
+		t.Errorf("%v, slices pay from %d tokens", err, p.Cost.Slices)
+	}
+}
+
 // TestEdited: an unchanged plan gives the same plan. A block that is deleted from it stays whole, and one that the
 // model lacks is named.
 func TestEdited(t *testing.T) {

@@ -104,6 +104,10 @@ func estimate(a *cli.App, p *shard.Plan) {
 	t.Write(a.Human())
 	a.Say("on paper: %s, memory %s per second, %.1f us per collective operation", c.Device.Name,
 		english.Bytes(int64(c.Device.Bandwidth)), c.Device.Latency*1e6)
+	if c.Slices > 0 {
+		a.Say("prompts of %d tokens and more would take less time, on paper, with norms of slices of tokens between "+
+			"ReduceScatter and AllGather; plans do not have them", c.Slices)
+	}
 	for i := range p.Blocks {
 		if loss := p.Loss(&p.Blocks[i]); p.Ranks > 1 && loss > 0 {
 			a.Say("the block from %s takes %.1f us longer than whole, on paper: it saves reads of %s per token",
