@@ -6,33 +6,45 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 )
 
-// mostProducts bounds the multiplications of the proof. A core computes about 1.4e9 per second, so the proof ends
-// within 7 minutes. It takes models of up to 9.8e9 weights that each token uses. It is a variable for the tests.
-var mostProducts = int64(1) << 39
+// mostProducts bounds the multiplications of a proof. A core computes about 1.4e9 per second, so a whole proof ends
+// within 7 minutes. mostWhole bounds them if nothing requires the model's weights: larger models are proven by parts.
+// Both are variables for the tests.
+var mostProducts, mostWhole = int64(1) << 39, int64(1) << 32
 
-// checkWork returns an error if the proof would multiply more often than mostProducts. Each token of the trial
-// multiplies each weight once, by itself and packed.
-func checkWork(m *onnx.Model, facts *infer.Facts) error {
+// chooseProof returns the stand-ins for a proof by parts, or nil for a proof with the model's weights. Codes need the
+// weights, since the report says how far they move the model's outputs, and so does a run that shares no proof. The
+// error is that the proof would multiply more often than mostProducts. Each token of the trial multiplies each weight
+// once, by itself and packed.
+func chooseProof(run *pass.Run, facts *infer.Facts, codes onnx.DataType) (*standIns, error) {
 	tokens := int64(0)
 	for _, step := range stepsTried {
 		for _, c := range step {
 			tokens += 2 * int64(c.new)
 		}
 	}
-	weights := int64(0)
-	m.Graph.Walk(func(g *onnx.Graph) {
+	parts := newStandIns(facts)
+	weights, remaining := int64(0), int64(0)
+	run.Model.Graph.Walk(func(g *onnx.Graph) {
 		for _, n := range g.Nodes {
-			weights += weightsOf(n, facts)
+			w := weightsOf(n, facts)
+			weights, remaining = weights+w, remaining+parts.remaining(n, w)
 		}
 	})
-	if weights > mostProducts/tokens {
-		return fmt.Errorf("the proof runs %d tokens through about %.3g weights, which is more than %.3g "+
-			"multiplications: use --verify off to convert the model without any proof", tokens, float64(weights),
-			float64(mostProducts))
+	needed := codes != onnx.Undefined || run.Every
+	switch limit := mostProducts / tokens; {
+	case weights <= limit && (needed || weights <= mostWhole/tokens):
+		return nil, nil
+	case !needed && remaining <= limit:
+		return parts, nil
+	case !needed:
+		weights = remaining
 	}
-	return nil
+	return nil, fmt.Errorf("the proof runs %d tokens through about %.3g weights, which is more than %.3g "+
+		"multiplications: use --verify off to convert the model without any proof", tokens, float64(weights),
+		float64(mostProducts))
 }
 
 // weightsOf returns about how many constants of a node each token multiplies. Tables are only read, and of experts only

@@ -16,7 +16,8 @@ import (
 )
 
 // A model with pools computes the same as before if each token gets the same results as in a batch with only its
-// sequence. The claim runs the whole model in both forms, over several steps, so nothing in it has to be understood.
+// sequence. The claim runs the whole model in both forms, over several steps, so nothing in it has to be understood
+// (except, in a large model, that products with weights are functions of rows: parts.go).
 
 // chunk is the part of a sequence in one step.
 type chunk struct {
@@ -163,6 +164,9 @@ func (c *Change) claim() *prove.Claim {
 
 // eval evaluates the nodes of the model as it is, and keeps all values.
 func (c *Change) eval(o reference.Options, env map[*onnx.Value]*reference.Tensor) error {
+	if c.parts != nil {
+		o.Override = c.parts.evaluate
+	}
 	return reference.NewForOpset(c.Model.Opset(""), c.Model.Functions, o).Eval(c.Model.Graph.Nodes, env)
 }
 

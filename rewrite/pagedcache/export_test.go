@@ -9,6 +9,14 @@ func BoundWork(n int64) (restore func()) {
 	return func() { mostProducts = was }
 }
 
+// ByParts makes proofs use stand-ins for all products with constant weights, and returns a function that restores the
+// bounds.
+func ByParts() (restore func()) {
+	whole, least := mostWhole, leastWeights
+	mostWhole, leastWeights = 0, 1
+	return func() { mostWhole, leastWeights = whole, least }
+}
+
 // ApplyChanged is Apply with a change of the converted model before the proof.
 func (c *Change) ApplyChanged(b Buffers, change func(*onnx.Model)) error {
 	_, err := c.apply(b, func() error { change(c.Model); return nil }, func() error { return nil })

@@ -64,6 +64,7 @@ type Report struct {
 	ScaleBytes int64              `json:"scale_bytes,omitempty"`
 	Rounding   *Rounding          `json:"rounding,omitempty"` // absent without codes or proof
 	Check      *prove.CheckReport `json:"check,omitempty"`
+	StandIns   int                `json:"stand_ins,omitempty"` // functions of rows that stood for products in the proof
 }
 
 // Text returns the report in one line.
@@ -77,9 +78,14 @@ func (r *Report) Text() string {
 		merged = fmt.Sprintf("; node %q (If) is replaced by its branch with a past", r.Merged)
 	}
 	bytes := r.Block*r.BytesPerToken + r.ScaleBytes
+	parts := ""
+	if r.StandIns > 0 {
+		parts = fmt.Sprintf("; proven by parts, with stand-ins for %s with constant weights",
+			english.Counted(r.StandIns, "product"))
+	}
 	return fmt.Sprintf("%s, %d pools (%s) of blocks of %d tokens, %d bytes per block in all pools (%.4g per token); "+
-		"%s packed, logits of %s%s%s", r.Form, len(r.Pools), english.Some(r.Pools), r.Block, bytes,
-		float64(bytes)/float64(r.Block), english.Some(r.Packed), rows, merged, r.typeText())
+		"%s packed, logits of %s%s%s%s", r.Form, len(r.Pools), english.Some(r.Pools), r.Block, bytes,
+		float64(bytes)/float64(r.Block), english.Some(r.Packed), rows, merged, parts, r.typeText())
 }
 
 // Buffers are the values of a model whose caches are buffers with a length for each sequence (staticcache.Apply).
@@ -99,6 +105,7 @@ type Change struct {
 	prover  *prove.Prover
 	pending *prove.Pending
 	trial   *scenario
+	parts   *standIns // nil if the proof multiplies with the model's weights
 
 	edit      edit.Change
 	facts     *infer.Facts
@@ -137,7 +144,7 @@ func Before(run *pass.Run, block int64, codes onnx.DataType) (*Change, error) {
 	}
 	claim := c.claim()
 	if settled, _ := c.prover.Settled(claim.What, claim.Key); !settled {
-		if err := checkWork(run.Model, c.trial.facts); err != nil {
+		if c.parts, err = chooseProof(run, c.trial.facts, codes); err != nil {
 			return nil, fmt.Errorf("the cache cannot be paged: %w", err)
 		}
 	}
@@ -167,5 +174,8 @@ func (c *Change) apply(b Buffers, changed, coded func() error) (*Report, error) 
 		}
 	}
 	c.report.LastOnly, c.report.Check = c.lastOnly, c.prover.Checked()
+	if c.parts != nil {
+		c.report.StandIns = len(c.parts.known)
+	}
 	return c.report, nil
 }

@@ -107,7 +107,9 @@ func (r *runner) alone(prompt []int64, steps int) (tokens []int64) {
 
 // TestPagedCache decodes sequences that join at different steps, with prompts in chunks, in onnxruntime. Each gets the
 // tokens of the unconverted model. Free blocks hold NaN.
-func TestPagedCache(t *testing.T) {
+func TestPagedCache(t *testing.T) { bothProofs(t, testPagedCache) }
+
+func testPagedCache(t *testing.T) {
 	for _, name := range []string{"llama-kv-dynamo-fp32", "deepseek3naive-kv-dynamo-fp32", "llama-merged-ts-fp32"} {
 		for _, last := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, last), func(t *testing.T) { decodePaged(t, name, last) })
@@ -194,7 +196,9 @@ func decodePaged(t *testing.T, name string, last bool) {
 }
 
 // TestWrongChange: a converted model that computes something else is refused.
-func TestWrongChange(t *testing.T) {
+func TestWrongChange(t *testing.T) { bothProofs(t, testWrongChange) }
+
+func testWrongChange(t *testing.T) {
 	for name, change := range map[string]func(c *edit.Change, m *onnx.Model){
 		"a window": func(c *edit.Change, m *onnx.Model) {
 			for _, n := range m.Graph.Nodes {
@@ -229,8 +233,96 @@ func TestWrongChange(t *testing.T) {
 	}
 }
 
+// TestStandInsReported: the report counts the products and mixtures of experts that were proven by stand-ins.
+func TestStandInsReported(t *testing.T) {
+	// Each layer of the first has 7 products. The second has one with 7, and one with 4, a router, experts and 3 for
+	// all tokens. Both have one of logits.
+	for name, want := range map[string]int{"llama-kv-dynamo-fp32": 15, "deepseek3naive-kv-dynamo-fp32": 17} {
+		apply := func() int {
+			return applytest.Apply(t, rewritetest.ReadModel(t, name), rewrite.Request{PagedCache: 16}).Paged.StandIns
+		}
+		whole := apply()
+		restore := pagedcache.ByParts()
+		if parts := apply(); whole != 0 || parts != want {
+			t.Errorf("%s: %d stand-ins, by parts %d, want 0 and %d", name, whole, parts, want)
+		}
+		restore()
+	}
+}
+
+// TestWrongProducts: a changed product with weights is refused, also if stand-ins compute the products.
+func TestWrongProducts(t *testing.T) { bothProofs(t, testWrongProducts) }
+
+func testWrongProducts(t *testing.T) {
+	before := func(op string, other func(c *edit.Change, g *onnx.Graph) []*onnx.Value,
+		attrs ...*onnx.Attribute) func(c *edit.Change, g *onnx.Graph, products []*onnx.Node) {
+		return func(c *edit.Change, g *onnx.Graph, products []*onnx.Node) {
+			n := c.NewNode(g, op, append([]*onnx.Value{products[1].Inputs[0]}, other(c, g)...),
+				[]*onnx.Value{g.NewValue("wrong")}, attrs...)
+			c.Insert(products[1], n)
+			c.SetInput(products[1], 0, n.Outputs[0])
+		}
+	}
+	list := func(c *edit.Change, g *onnx.Graph, x ...int64) *onnx.Value {
+		return c.AddInitializer(g, onnx.NewInt64s("list", x))
+	}
+	for name, change := range map[string]func(c *edit.Change, g *onnx.Graph, products []*onnx.Node){
+		"exchanged weights": func(c *edit.Change, _ *onnx.Graph, products []*onnx.Node) {
+			a, b := products[0].Inputs[1], products[1].Inputs[1]
+			c.SetInput(products[0], 1, b)
+			c.SetInput(products[1], 1, a)
+		},
+		"other weights": func(c *edit.Change, g *onnx.Graph, products []*onnx.Node) {
+			w := products[1].Inputs[1].Const
+			c.SetInput(products[1], 1, c.AddInitializer(g, onnx.NewFloat32s("other", w.Dims,
+				slices.Repeat([]float32{0.5}, int(w.Len())))))
+		},
+		"another op": func(c *edit.Change, g *onnx.Graph, products []*onnx.Node) {
+			k := products[1].Inputs[1].Const.Dims[0]
+			twice := c.NewNode(g, "Mul", []*onnx.Value{products[1].Inputs[1],
+				c.AddInitializer(g, onnx.NewFloat32s("two", []int64{k, 1}, slices.Repeat([]float32{2}, int(k))))},
+				[]*onnx.Value{g.NewValue("twice")})
+			c.Insert(products[1], twice)
+			c.SetInput(products[1], 1, twice.Outputs[0])
+		},
+		"tokens in another order": before("Slice", func(c *edit.Change, g *onnx.Graph) []*onnx.Value {
+			return []*onnx.Value{list(c, g, -1), list(c, g, math.MinInt64), list(c, g, 1), list(c, g, -1)}
+		}),
+		"one other element": before("Mul", func(c *edit.Change, g *onnx.Graph) []*onnx.Value {
+			x := slices.Repeat([]float32{1}, 64)
+			x[41] = 1.001
+			return []*onnx.Value{c.AddInitializer(g, onnx.NewFloat32s("factors", []int64{64}, x))}
+		}),
+		"sums of tokens": before("CumSum", func(c *edit.Change, g *onnx.Graph) []*onnx.Value {
+			return []*onnx.Value{c.AddInitializer(g, axis(1))}
+		}),
+	} {
+		err := convert(t, rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"), func(m *onnx.Model) {
+			var products []*onnx.Node
+			for _, n := range m.Graph.Nodes {
+				if n.Is("MatMul") && n.Inputs[1].IsConstant() && slices.Equal(n.Inputs[1].Const.Dims, []int64{64, 64}) {
+					products = append(products, n)
+				}
+			}
+			if len(products) < 2 {
+				t.Fatalf("%d products", len(products))
+			}
+			c := new(edit.Change)
+			change(c, m.Graph, products)
+			if err := c.Finish(); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if err == nil || !strings.Contains(err.Error(), "computes something else for packed sequences") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
 // TestNumbersAsSymbols: some exporters declare fixed sizes as symbols.
-func TestNumbersAsSymbols(t *testing.T) {
+func TestNumbersAsSymbols(t *testing.T) { bothProofs(t, testNumbersAsSymbols) }
+
+func testNumbersAsSymbols(t *testing.T) {
 	m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
 	for _, v := range slices.Concat(m.Graph.Inputs, m.Graph.Outputs) {
 		if typ, _ := v.Type(); len(typ.Dims) == 4 {
@@ -245,7 +337,9 @@ func TestNumbersAsSymbols(t *testing.T) {
 }
 
 // TestFarPositions: tables that depend on the greatest position of all sequences are refused.
-func TestFarPositions(t *testing.T) {
+func TestFarPositions(t *testing.T) { bothProofs(t, testFarPositions) }
+
+func testFarPositions(t *testing.T) {
 	err := convert(t, rewritetest.ReadModel(t, "llama-kv-dynamo-fp32"), func(m *onnx.Model) {
 		var c edit.Change
 		g := m.Graph
@@ -278,6 +372,15 @@ func TestFarPositions(t *testing.T) {
 	}
 }
 
+// bothProofs runs a test with proofs that use the model's weights, and with proofs by parts.
+func bothProofs(t *testing.T, test func(t *testing.T)) {
+	t.Run("whole", test)
+	t.Run("by parts", func(t *testing.T) {
+		defer pagedcache.ByParts()()
+		test(t)
+	})
+}
+
 // convert converts a model and changes it before the proof.
 func convert(t *testing.T, m *onnx.Model, change func(*onnx.Model)) error {
 	facts := infer.Analyze(m)
@@ -295,7 +398,9 @@ func convert(t *testing.T, m *onnx.Model, change func(*onnx.Model)) error {
 }
 
 // TestRefusedNodes: a node that looks along the sequence is named.
-func TestRefusedNodes(t *testing.T) {
+func TestRefusedNodes(t *testing.T) { bothProofs(t, testRefusedNodes) }
+
+func testRefusedNodes(t *testing.T) {
 	for _, c := range []struct {
 		op   string
 		add  func(c *edit.Change, g *onnx.Graph, x *onnx.Value) *onnx.Node
@@ -384,7 +489,9 @@ func TestWorkIsBounded(t *testing.T) {
 }
 
 // TestNothingHidesPadding: attention without a mask, which sees all tokens of its sequence, needs none without padding.
-func TestNothingHidesPadding(t *testing.T) {
+func TestNothingHidesPadding(t *testing.T) { bothProofs(t, testNothingHidesPadding) }
+
+func testNothingHidesPadding(t *testing.T) {
 	m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
 	facts := infer.Analyze(m)
 	applytest.Apply(t, m)

@@ -240,9 +240,10 @@ func TestReportText(t *testing.T) {
 	const first = "paged, 2 pools (k0, v0) of blocks of 16 tokens, 512 bytes per block in all pools (32 per " +
 		"token); ids packed, logits of "
 	all := r.Text()
-	r.LastOnly, r.Merged = true, "n"
+	r.LastOnly, r.Merged, r.StandIns = true, "n", 2
 	if last := r.Text(); all != first+"each token" || last != first+
-		`the last token of each sequence; node "n" (If) is replaced by its branch with a past` {
+		`the last token of each sequence; node "n" (If) is replaced by its branch with a past; proven by parts, with `+
+		"stand-ins for 2 products with constant weights" {
 		t.Errorf("%q and %q", all, last)
 	}
 	r = Report{Form: Form, Block: 16, Pools: []string{"k0", "v0"}, BytesPerToken: 32, Packed: []string{"ids"},

@@ -342,7 +342,8 @@ class Rounding:
 @dataclass(frozen=True)
 class Paged:
     """Caches that became pools of blocks; last_only: logits have a row per sequence, instead of per token. type is the
-    type of the codes in the pools, whose scales take scale_bytes per block, and "" for the model's own type."""
+    type of the codes in the pools, whose scales take scale_bytes per block, and "" for the model's own type. stand_ins
+    counts the products that the proof computed by stand-ins."""
 
     form: str
     block: int
@@ -357,6 +358,7 @@ class Paged:
     scale_bytes: int = 0
     rounding: Optional[Rounding] = None
     check: Optional[Check] = None
+    stand_ins: int = 0
 
 
 @dataclass(frozen=True)
