@@ -8,10 +8,10 @@ import (
 )
 
 var binaryOps = map[string]opDef{
-	"Add":   arith(2, numeric(add, add, nil)),
-	"Sub":   arith(2, numeric(subtract, subtract, nil)),
-	"Mul":   arith(2, numeric(multiply, multiply, nil)),
-	"Div":   arith(2, numeric(func(x, y float64) float64 { return x / y }, quotient, quotient)),
+	"Add":   arith(2, inLines(addLine, add, nil)),
+	"Sub":   arith(2, inLines(subtractLine, subtract, nil)),
+	"Mul":   arith(2, inLines(multiplyLine, multiply, nil)),
+	"Div":   arith(2, inLines(divideLine, quotient, quotient)),
 	"Pow":   arith(2, opPow),
 	"Mod":   arith(2, opMod),
 	"PRelu": arith(2, numeric(prelu, prelu, nil)),
@@ -60,6 +60,19 @@ func numeric(ff func(x, y float64) float64, fi func(x, y int64) int64, fu func(x
 	return func(c *call) []*Tensor {
 		c.sameType(0, 1)
 		return one(combine(c, c.in[0], c.legacyBroadcast(), ff, fi, fu))
+	}
+}
+
+// inLines is numeric with a line for floats.
+func inLines(f line, fi func(x, y int64) int64, fu func(x, y uint64) uint64) opFunc {
+	return func(c *call) []*Tensor {
+		c.sameType(0, 1)
+		a, b := c.in[0], c.legacyBroadcast()
+		if !a.IsFloat() {
+			return one(combine(c, a, b, nil, fi, fu))
+		}
+		out := broadcastShape(a.Shape, b.Shape)
+		return one(&Tensor{DataType: a.DataType, Shape: out, F: zipLines(a.F, a.Shape, b.F, b.Shape, out, f)})
 	}
 }
 

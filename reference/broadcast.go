@@ -92,6 +92,52 @@ func zipWith[A, B, R any](a []A, as []int, b []B, bs []int, out []int, f func(A,
 	return r
 }
 
+// A line computes r[k] from a[k*sa] and b[k*sb].
+type line func(r, a, b []float64, sa, sb int)
+
+func addLine(r, a, b []float64, sa, sb int) {
+	for k, i, j := 0, 0, 0; k < len(r); k, i, j = k+1, i+sa, j+sb {
+		r[k] = a[i] + b[j]
+	}
+}
+
+func subtractLine(r, a, b []float64, sa, sb int) {
+	for k, i, j := 0, 0, 0; k < len(r); k, i, j = k+1, i+sa, j+sb {
+		r[k] = a[i] - b[j]
+	}
+}
+
+func multiplyLine(r, a, b []float64, sa, sb int) {
+	for k, i, j := 0, 0, 0; k < len(r); k, i, j = k+1, i+sa, j+sb {
+		r[k] = a[i] * b[j]
+	}
+}
+
+func divideLine(r, a, b []float64, sa, sb int) {
+	for k, i, j := 0, 0, 0; k < len(r); k, i, j = k+1, i+sa, j+sb {
+		r[k] = a[i] / b[j]
+	}
+}
+
+// zipLines is zipWith for the most frequent ops, without a call for each element.
+func zipLines(a []float64, as []int, b []float64, bs, out []int, f line) []float64 {
+	r := make([]float64, size(out))
+	switch {
+	case len(r) == 0:
+	case len(a) == len(r) && len(b) == len(r):
+		f(r, a, b, 1, 1)
+	case len(a) == len(r) && len(b) == 1:
+		f(r, a, b, 1, 0)
+	case len(b) == len(r) && len(a) == 1:
+		f(r, a, b, 0, 1)
+	default:
+		walk2(out, broadcastStrides(as, out), broadcastStrides(bs, out), func(o, i, j, n, si, sj int) {
+			f(r[o:o+n], a[i:], b[j:], si, sj)
+		})
+	}
+	return r
+}
+
 // walk2 calls f for each row (last dimension) of the shape out, with the offset of the row, the two operands' offsets,
 // its length and the operands' strides along it.
 func walk2(out, sa, sb []int, f func(o, i, j, n, si, sj int)) {
