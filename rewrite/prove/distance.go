@@ -29,19 +29,20 @@ func Distance(want, got []float64) (difference, scale float64) {
 	if len(want) != len(got) {
 		return math.MaxFloat64, 0
 	}
-	for i, w := range want {
-		if !IsFinite(w) {
+	for i, w := range want { // all elements of all trials: without calls and with few branches
+		if w-w != 0 { // infinite or NaN
 			continue
 		}
-		scale = max(scale, math.Abs(w))
-		if d := math.Abs(w - got[i]); d > difference || !IsFinite(d) {
+		if a := math.Abs(w); a > scale {
+			scale = a
+		}
+		if d := math.Abs(w - got[i]); d > difference {
 			difference = d
-			if !IsFinite(d) {
-				difference = math.MaxFloat64
-			}
+		} else if d != d {
+			difference = math.Inf(1)
 		}
 	}
-	return difference, scale
+	return min(difference, math.MaxFloat64), scale
 }
 
 // Relative returns a difference relative to the largest magnitude.

@@ -171,7 +171,9 @@ func RoundAll(t onnx.DataType, v []float64) {
 		switch {
 		case t == onnx.Double || x == 0:
 		case t == onnx.Float:
-			v[i] = RoundTo(t, x)
+			if v[i] = float64(float32(x)); v[i]-v[i] != 0 { // beyond the greatest number, or NaN
+				v[i] = RoundTo(t, x)
+			}
 		default:
 			v[i] = f.round(x)
 		}
