@@ -493,11 +493,13 @@ func (b *block) supposeFar(h *hypothesis, w *witnesses) error {
 		return err
 	}
 	behind := p.query.Plus(p.past).Minus(p.key)
-	// sees reports whether a query sees an existing key at distance far; ok is false if no key can be there.
-	sees := func(far int64) (is, ok bool, err error) {
-		err = p.Assuming([]*formula.Sum{behind.Minus(formula.Number(far)), formula.Number(far).Minus(behind)},
+	at := func(far int64, visit func(c *formula.Case) error) error {
+		return p.Assuming([]*formula.Sum{behind.Minus(formula.Number(far)), formula.Number(far).Minus(behind)}, visit)
+	}
+	// sees reports whether a query sees an existing key at distance far.
+	sees := func(far int64) (is bool, err error) {
+		err = at(far,
 			func(c *formula.Case) error {
-				ok = true
 				if h.keyValid {
 					zero, err := c.IsZero(formula.Of(p.exists(p.row, p.key)))
 					if err != nil || zero != b.site.KeyHides {
@@ -508,20 +510,21 @@ func (b *block) supposeFar(h *hypothesis, w *witnesses) error {
 				is = is || seen
 				return err
 			})
-		return is, ok, err
+		return is, err
 	}
 	far, err := firstOf(0, maxLength, func(far int64) (bool, error) { // a distance that no key can have
-		_, ok, err := sees(far)
-		return !ok, err
+		none := true
+		err := at(far, func(*formula.Case) error { none = false; return nil })
+		return none, err
 	})
 	if err != nil {
 		return err
 	}
-	if is, _, err := sees(far - 1); err != nil || is {
+	if is, err := sees(far - 1); err != nil || is {
 		return err
 	}
 	h.window, err = firstOf(0, far-1, func(far int64) (bool, error) {
-		is, _, err := sees(far)
+		is, err := sees(far)
 		return !is, err
 	})
 	return err
