@@ -19,6 +19,7 @@ const pageSize = 4096
 // layout decides where the parts of a model are written. While it exists, the model's TensorProtos hold placeholders
 // instead of weights, and the external_data entries of the new files. restore undoes that.
 type layout struct {
+	size           int64 // of the model file
 	path, dataPath string
 	message        *onnxpb.ModelProto
 	sources        map[*externalFiles]bool // the sources of the model's tensors
@@ -111,6 +112,7 @@ func newLayout(path string, m *Model, o writeOptions) (*layout, error) {
 			return nil, err
 		}
 		if total <= o.limit {
+			l.size = total
 			return l, nil
 		}
 		l.restore()

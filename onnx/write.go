@@ -71,8 +71,8 @@ func Marshal(m *Model) ([]byte, error) {
 	if len(l.data) > 0 {
 		return nil, fmt.Errorf("cannot encode %s: %d bytes of its weights need a data file", m.Path, l.dataEnd)
 	}
-	var b bytes.Buffer
-	w := &fileWriter{Writer: bufio.NewWriter(&b)}
+	b := bytes.NewBuffer(make([]byte, 0, l.size))
+	w := &fileWriter{Writer: bufio.NewWriter(b)}
 	if err := l.writeModel(w); err != nil {
 		return nil, fmt.Errorf("cannot encode %s: %w", m.Path, err)
 	}
