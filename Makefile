@@ -13,7 +13,7 @@ BIN := $(BUILD)/mojo-patch
 SO := $(if $(filter Darwin,$(shell uname -s)),dylib,so)
 LIBRARY := $(BUILD)/libmojo_ops.$(SO)
 KERNELS := $(BUILD)/kernels/libmojo_ops.$(SO)
-# A first look at a fresh clone compiles the loops of this machine's instruction set only.
+# A first look at a fresh clone compiles the ops of the demo's model, in float32, for this machine only.
 DEMO_LIBRARY := $(BUILD)/kernels/here/libmojo_ops.$(SO)
 # The version that the wheel has, too: CHANGELOG.md's. Without Python, the commit.
 VERSION := $(shell $(PYTHON) python/backend.py --version 2>/dev/null || \

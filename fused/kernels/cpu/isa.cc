@@ -30,16 +30,16 @@ bool HasAVX2() {
 bool HasAVX512() { return HasAVX2(); }
 bool HasVNNI() { return HasAVX2(); }
 #else
-bool HasAVX512() {
+[[maybe_unused]] bool HasAVX512() {
   return HasAVX2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-bool HasVNNI() { return HasAVX512() && __builtin_cpu_supports("avx512vnni"); }
+[[maybe_unused]] bool HasVNNI() { return HasAVX512() && __builtin_cpu_supports("avx512vnni"); }
 #endif
 #endif
 
-#if defined(MOJO_BFLOAT) && !defined(MOJO_HERE_KERNELS)
+#if defined(MOJO_BFLOAT) && !defined(MOJO_HERE_LEVEL)
 bool HasBFloat() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return HasAVX512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) != 0;
@@ -60,7 +60,7 @@ bool HasTiles() {
 #endif
 
 #if defined(MOJO_DOTPROD)
-bool HasDotProd() {
+[[maybe_unused]] bool HasDotProd() {
 #if defined(__linux__)
   return (getauxval(AT_HWCAP) >> 20 & 1) != 0;  // HWCAP_ASIMDDP
 #elif defined(__APPLE__)
@@ -71,11 +71,17 @@ bool HasDotProd() {
 }
 #endif
 
-#if defined(MOJO_HERE_KERNELS)
+#if defined(MOJO_HERE_LEVEL)
 // Here reports whether this machine has the library's instruction set. It takes no cap.
 bool Here(const char* cap) {
   if (cap != nullptr && cap[0] != '\0') return false;
-  return MOJO_HERE_LEVEL == 2 ? HasVNNI() : HasAVX2();
+#if MOJO_HERE_LEVEL == 2
+  return HasAVX512();
+#elif MOJO_HERE_LEVEL == 1
+  return HasAVX2();
+#else
+  return true;
+#endif
 }
 #else
 // Level is the index of cap among the instruction sets, -1 if unknown.
@@ -87,10 +93,10 @@ int Level(const char* cap) {
 
 }  // namespace
 
-#if defined(MOJO_HERE_KERNELS)
+#if defined(MOJO_HERE_LEVEL)
 
-const KernelTable* BestKernels(const char* cap) { return Here(cap) ? &MOJO_HERE_KERNELS : nullptr; }
-const LinearFns* BestLinear(const char* cap) { return Here(cap) ? &kPortableLinear : nullptr; }
+const KernelTable* BestKernels(const char* cap) { return Here(cap) ? &kHereKernels : nullptr; }
+const LinearFns* BestLinear(const char*) { return nullptr; }
 
 #else
 
@@ -120,7 +126,7 @@ const LinearFns* BestLinear(const char* cap) {
 #endif
 
 const BFloatFns* BestBFloat(const char* cap) {
-#if defined(MOJO_BFLOAT) && !defined(MOJO_HERE_KERNELS)
+#if defined(MOJO_BFLOAT) && !defined(MOJO_HERE_LEVEL)
   if (Level(cap) >= 2 && HasBFloat()) return HasTiles() ? &kTileBFloat : &kVectorBFloat;
 #endif
   (void)cap;

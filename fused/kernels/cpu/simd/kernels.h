@@ -424,6 +424,7 @@ struct KernelTable {
 };
 
 extern const KernelTable kPortableKernels;
+extern const KernelTable kHereKernels;  // of here_table.cc: null for the loops that it lacks
 #if defined(MOJO_X86)
 extern const KernelTable kAVX2Kernels;
 extern const KernelTable kAVX512Kernels;

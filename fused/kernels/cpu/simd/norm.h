@@ -190,14 +190,15 @@ NormFn PickNarrow(const NormKey& key) {
 }
 
 inline NormFn PickNorm(const NormKey& key) {
+#if defined(MOJO_ONLY_FLOAT32)
+  if (key.gate != kNoGate) return nullptr;
+#else
   if (key.gate != kNoGate) return PickGated(key);
-  switch (key.y) {
-    case kFloat32:  // rounding to float32 changes nothing: scale_after_cast makes no difference
-      return key.x == kFloat32 ? PickAdd<float, float, false>(key.add) : nullptr;
-    case kFloat16: return PickNarrow<Half>(key);
-    case kBFloat16: return PickNarrow<BFloat>(key);
-  }
-  return nullptr;
+  if (key.y == kFloat16) return PickNarrow<Half>(key);
+  if (key.y == kBFloat16) return PickNarrow<BFloat>(key);
+#endif
+  // Rounding to float32 changes nothing: scale_after_cast makes no difference.
+  return key.x == kFloat32 && key.y == kFloat32 ? PickAdd<float, float, false>(key.add) : nullptr;
 }
 
 }  // namespace MOJO_ISA

@@ -117,13 +117,12 @@ NormRotaryFn PickNarrowRotary(const NormRotaryKey& key) {
 }
 
 inline NormRotaryFn PickNormRotary(const NormRotaryKey& key) {
-  switch (key.y) {
-    case kFloat32:  // rounding to float32 changes nothing: scale_after_cast makes no difference
-      return key.x == kFloat32 ? PickNormLayouts<float, float, false>(key.from, key.to) : nullptr;
-    case kFloat16: return PickNarrowRotary<Half>(key);
-    case kBFloat16: return PickNarrowRotary<BFloat>(key);
-  }
-  return nullptr;
+#if !defined(MOJO_ONLY_FLOAT32)
+  if (key.y == kFloat16) return PickNarrowRotary<Half>(key);
+  if (key.y == kBFloat16) return PickNarrowRotary<BFloat>(key);
+#endif
+  // Rounding to float32 changes nothing: scale_after_cast makes no difference.
+  return key.x == kFloat32 && key.y == kFloat32 ? PickNormLayouts<float, float, false>(key.from, key.to) : nullptr;
 }
 
 }  // namespace MOJO_ISA

@@ -45,15 +45,20 @@ struct BFloat {
   uint16_t bits;
 };
 
-// OfType calls f with a number of the stored type and returns its result.
+// OfType calls f with a number of the stored type and returns its result. MOJO_ONLY_FLOAT32 compiles no loops for other
+// types: they have none.
 template <class F>
 MOJO_INLINE auto OfType(ElementType type, F f) {
+#if defined(MOJO_ONLY_FLOAT32)
+  return type == kFloat32 ? f(float()) : decltype(f(float()))();
+#else
   switch (type) {
     case kFloat32: break;
     case kFloat16: return f(Half());
     case kBFloat16: return f(BFloat());
   }
   return f(float());
+#endif
 }
 
 MOJO_INLINE F32 Set(float v) { return v - F32{}; }
