@@ -42,6 +42,8 @@ transcript() {
 }
 echo "the CPU kernels of libmojo_ops_cann.so, the objects of libmojo_ops.so, through onnxruntime-cann"
 "$python" "$here/ort_test.py" "$build/libmojo_ops_cann.so" --failfast EveryOpTest LoadTest
-test_with cann-split
+# Only the place of the functions differs, which cann_emulation_test.py looks up: a test of each op.
+test_with cann-split -k test_axis -k GLUTest -k RotaryEmbeddingTest.test_broadcasting -k NormRotaryTest -k AttentionTest \
+  -k test_groups -k test_routings
 (transcript) >"$build/ascend.txt" || { cat "$build/ascend.txt"; exit 1; }
 cat "$build/ascend.txt"

@@ -1,6 +1,8 @@
 """Tests the emulation of CANN below the stock onnxruntime for CANN: python cann_emulation_test.py FOLDER [unittest
 arguments]. FOLDER holds the emulated libraries."""
 
+import pathlib
+import re
 import sys
 import threading
 import unittest
@@ -206,6 +208,17 @@ t.run([("Add", ["x", "x"], ["y"], {})], {"x": numpy.ones(3, numpy.float32)})
 """, LD_LIBRARY_PATH="")
         self.assertEqual(got.returncode, 1)
         self.assertIn("create CANN ExecutionProvider fail", got.stderr)
+
+
+class Functions(unittest.TestCase):
+    def test_functions(self):
+        """One of the operator libraries of FOLDER, one or three, has each function that the kernels look up."""
+        source = pathlib.Path(__file__).resolve().parents[1] / "ascend" / "aclnn.h"
+        names = re.findall(r'{"(aclnn\w+)"}', re.sub(r"\s", "", source.read_text(encoding="utf-8")))
+        self.assertGreater(len(names), 30)
+        for name in names:
+            for function in (name, name + "GetWorkspaceSize"):
+                self.assertEqual(sum(hasattr(library, function) for library in emulation.operators), 1, function)
 
 
 class HostTouch(unittest.TestCase):
