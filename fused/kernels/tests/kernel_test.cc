@@ -33,7 +33,7 @@ struct Format {
   int max_exponent;
 };
 
-Format FormatOf(ElementType type) {
+inline Format FormatOf(ElementType type) {
   if (type == mojo::kFloat16) return {11, -14, 15};
   if (type == mojo::kBFloat16) return {8, -126, 127};
   return {24, -126, 127};
@@ -46,8 +46,8 @@ double Decode(const Format& format, unsigned bits) {
   const int biased = (bits & 0x7fff) >> mantissa_bits;
   const double sign = bits & 0x8000 ? -1 : 1;
   if (biased == (0x7fff >> mantissa_bits)) return mantissa != 0 ? NAN : sign * INFINITY;
-  if (biased == 0) return sign * ldexp(mantissa, format.min_exponent - mantissa_bits);
-  return sign * ldexp(mantissa + (1 << mantissa_bits), biased - 1 + format.min_exponent - mantissa_bits);
+  if (biased == 0) return sign * mantissa * PowerOfTwo(format.min_exponent - mantissa_bits);
+  return sign * (mantissa + (1 << mantissa_bits)) * PowerOfTwo(biased - 1 + format.min_exponent - mantissa_bits);
 }
 
 // Numbers returns the numbers of all bit patterns of a 16-bit type. To decode each element took half of the time.
@@ -55,6 +55,12 @@ std::vector<double> Numbers(ElementType type) {
   std::vector<double> numbers(65536);
   for (unsigned i = 0; i < numbers.size(); ++i) numbers[i] = Decode(FormatOf(type), i);
   return numbers;
+}
+
+// NumbersOf is Numbers, made once.
+const double* NumbersOf(ElementType type) {
+  static const std::vector<double> float16 = Numbers(mojo::kFloat16), bfloat16 = Numbers(mojo::kBFloat16);
+  return (type == mojo::kFloat16 ? float16 : bfloat16).data();
 }
 
 }  // namespace
@@ -69,13 +75,24 @@ double Round(ElementType type, double v) {
   frexp(v, &exponent);
   exponent -= 1;
   if (exponent < format.min_exponent) exponent = format.min_exponent;
-  const double unit = ldexp(1.0, exponent - format.precision + 1);
+  const double unit = PowerOfTwo(exponent - format.precision + 1);
   const double rounded = nearbyint(v / unit) * unit;
-  if (fabs(rounded) >= ldexp(1.0, format.max_exponent + 1)) return copysign(INFINITY, v);
+  if (fabs(rounded) >= PowerOfTwo(format.max_exponent + 1)) return copysign(INFINITY, v);
   return rounded;
 }
 
-double Epsilon(ElementType type) { return ldexp(1.0, 1 - FormatOf(type).precision); }
+double Float8(int code) {
+  static const std::vector<double> numbers = [] {
+    std::vector<double> list;
+    for (int i = 0; i < 256; ++i) {
+      const int exponent = i >> 3 & 15, mantissa = i & 7;
+      const double v = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+      list.push_back((i & 127) == 127 ? NAN : i < 128 ? v : -v);
+    }
+    return list;
+  }();
+  return numbers[code];
+}
 
 const char* TypeName(ElementType type) {
   if (type == mojo::kFloat16) return "float16";
@@ -84,7 +101,10 @@ const char* TypeName(ElementType type) {
 }
 
 Buffer::Buffer(ElementType type, size_t n)
-    : type_(type), size_(n), data_(malloc(n * (type == mojo::kFloat32 ? 4 : 2))) {
+    : type_(type),
+      size_(n),
+      data_(malloc(n * (type == mojo::kFloat32 ? 4 : 2))),
+      numbers_(type == mojo::kFloat32 ? nullptr : NumbersOf(type)) {
   memset(data_, 0x5a, n * (type == mojo::kFloat32 ? 4 : 2));
 }
 
@@ -97,12 +117,6 @@ Buffer::Buffer(const Buffer& other) : Buffer(other.type_, other.size_) {
 }
 
 Buffer::~Buffer() { free(data_); }
-
-double Buffer::Get(size_t i) const {
-  if (type_ == mojo::kFloat32) return static_cast<const float*>(data_)[i];
-  static const std::vector<double> float16 = Numbers(mojo::kFloat16), bfloat16 = Numbers(mojo::kBFloat16);
-  return (type_ == mojo::kFloat16 ? float16 : bfloat16)[static_cast<const uint16_t*>(data_)[i]];
-}
 
 void Buffer::Set(size_t i, double v) {
   v = Round(type_, v);
@@ -126,7 +140,7 @@ void Buffer::Set(size_t i, double v) {
       exponent -= 1;
       if (exponent < format.min_exponent) exponent = format.min_exponent;
     }
-    const unsigned units = static_cast<unsigned>(ldexp(fabs(v), mantissa_bits - exponent));
+    const unsigned units = static_cast<unsigned>(fabs(v) * PowerOfTwo(mantissa_bits - exponent));
     // A subnormal has no hidden bit; a normal one's carries into the exponent field.
     bits = units + (static_cast<unsigned>(exponent - format.min_exponent) << mantissa_bits);
   }

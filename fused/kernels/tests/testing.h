@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <string.h>
 
 #include <random>
 #include <vector>
@@ -16,8 +17,21 @@ using mojo::ElementType;
 // Round is v rounded to the type, to nearest even, as a double.
 double Round(ElementType type, double v);
 
+// PowerOfTwo is 2^exponent, from -1022 to 1023. ldexp took a third of the tests' time.
+inline double PowerOfTwo(int exponent) {
+  const uint64_t bits = static_cast<uint64_t>(exponent + 1023) << 52;
+  double power;
+  memcpy(&power, &bits, sizeof(power));
+  return power;
+}
+
+// Float8 is the number of a code of float8e4m3fn.
+double Float8(int code);
+
 // Epsilon is the distance from 1 to the next number of the type.
-double Epsilon(ElementType type);
+inline double Epsilon(ElementType type) {
+  return type == mojo::kFloat32 ? 0x1p-23 : type == mojo::kFloat16 ? 0x1p-10 : 0x1p-7;
+}
 
 // TypeName is "float32", "float16" or "bfloat16".
 const char* TypeName(ElementType type);
@@ -35,14 +49,18 @@ class Buffer {
   ElementType type() const { return type_; }
   void* data() { return data_; }
   const void* data() const { return data_; }
-  // Get decodes and Set encodes (rounding) element i.
-  double Get(size_t i) const;
+  // Get decodes and Set encodes (rounding) element i. Get is here because the inner loops of references call it.
+  double Get(size_t i) const {
+    return numbers_ == nullptr ? static_cast<double>(static_cast<const float*>(data_)[i])
+                               : numbers_[static_cast<const uint16_t*>(data_)[i]];
+  }
   void Set(size_t i, double v);
 
  private:
   ElementType type_;
   size_t size_;
   void* data_;
+  const double* numbers_;  // of all bit patterns of a 16-bit type
 };
 
 // Random returns n numbers: normally distributed times scale.

@@ -30,8 +30,9 @@ void TestProducts(const mojo::BFloatFns& fns, ElementType type, bool by_rows, si
     rows.push_back(pairs.data() + m * step);
     for (size_t k = 0; k < depth; ++k) {
       exact[(m / kLanes * depth + k) * kLanes + m % kLanes] = static_cast<float>(row.Get(k));
+      const double rounded = Round(mojo::kBFloat16, row.Get(k));
       for (size_t n = 0; n < width; ++n) {
-        const double term = Round(mojo::kBFloat16, row.Get(k)) * w.Get(by_rows ? n * stride + k : k * stride + n);
+        const double term = rounded * w.Get(by_rows ? n * stride + k : k * stride + n);
         want[m * width + n] += term;
         size[m * width + n] += fabs(term);
       }

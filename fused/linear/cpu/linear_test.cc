@@ -37,13 +37,6 @@ constexpr Format kFormats[] = {
 // TakesByte reports whether a code takes a byte.
 bool TakesByte(mojo::Code code) { return code == mojo::Code::kInt8 || code == mojo::Code::kE4m3; }
 
-// Float8 is the value of a code of float8e4m3fn.
-double Float8(int code) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  const double v = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
-  return (code & 127) == 127 ? NAN : code < 128 ? v : -v;
-}
-
 typedef std::unique_ptr<char[]> Bytes;
 
 // Weights are random, in memory of exactly their sizes.
@@ -107,7 +100,7 @@ struct Weights {
     switch (w.scales) {
       case mojo::kFloatScales: memcpy(&wide, static_cast<const char*>(scale) + 4 * at, 4); return wide;
       case mojo::kHalfScales: return half(scale, at);
-      case mojo::kExponentScales: return ldexp(1.0, static_cast<const uint8_t*>(scale)[at] - 127);
+      case mojo::kExponentScales: return PowerOfTwo(static_cast<const uint8_t*>(scale)[at] - 127);
       default: break;
     }
     return static_cast<const int8_t*>(scale)[at] * half(super, (panel * (w.k / 256) + column / 256) * 16 + r);
@@ -147,7 +140,7 @@ std::vector<double> Rounded(const float* x, size_t k, mojo::Activations kind) {
     for (size_t i = b; i < b + width; ++i) {
       const volatile float scaled = x[i] * factor;
       const int exponent = scaled == 0 ? 0 : ilogbf(scaled);
-      const double unit = floats ? ldexp(1, std::max(exponent, -6) - 3) : 1;
+      const double unit = floats ? PowerOfTwo(std::max(exponent, -6) - 3) : 1;
       const volatile float whole = static_cast<float>(nearbyint(scaled / unit) * unit);
       y[i] = static_cast<double>(whole) * step;
     }

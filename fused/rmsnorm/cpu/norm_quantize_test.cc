@@ -8,23 +8,16 @@ namespace {
 
 using mojo::NormQuantizeArgs;
 
-// Float8 returns the number of a code of float8e4m3fn.
-double Float8(int code) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  if ((code & 127) == 127) return NAN;
-  const double v = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
-  return code & 128 ? -v : v;
-}
-
 // Nearest returns the number of the output's type that is nearest to v, halves to even.
 double Nearest(double v, bool float8) {
   if (!float8) return nearbyint(fmin(fmax(v, -128), 127));
-  int best = 0;
-  for (int code = 1; code < 127; ++code) {
-    const double off = fabs(Float8(code) - fabs(v)), least = fabs(Float8(best) - fabs(v));
-    if (off < least || (off == least && code % 2 == 0)) best = code;
+  int low = 0, high = 126;  // the codes of the neighbors
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (Float8(middle) <= fabs(v) ? low : high) = middle;
   }
-  return copysign(Float8(best), v);
+  const double below = fabs(v) - Float8(low), above = Float8(high) - fabs(v);
+  return copysign(Float8(below < above || (below == above && low % 2 == 0) ? low : high), v);
 }
 
 double Decoded(uint8_t code, bool float8) { return float8 ? Float8(code) : static_cast<int8_t>(code); }
