@@ -277,6 +277,9 @@ func (a *analysis) reason(c *choice, dim int) string {
 	if n := c.recorded[dim]; n > 0 {
 		list = append(list, fmt.Sprintf("recorded outputs up to %d are reproduced", n))
 	}
+	if c.window > 0 {
+		list = append(list, fmt.Sprintf("masks have the window of %d positions that recorded outputs show", c.window))
+	}
 	return strings.Join(list, "; ")
 }
 

@@ -30,8 +30,8 @@ func (s *search) chains(r *reading, failed outcome) ([]option, error) {
 	stop := s.left - most
 	var mend func(r *reading, at outcome, set map[slot]rat, depth int) (option, error)
 	mend = func(r *reading, at outcome, set map[slot]rat, depth int) (option, error) {
-		var later []func() (option, error)
-		for _, o := range s.candidates(r, at) {
+		var later, aside []func() (option, error)
+		for _, o := range append(s.traced(r, at), s.candidates(r, at)...) {
 			if s.left <= stop {
 				return option{}, nil
 			}
@@ -51,12 +51,17 @@ func (s *search) chains(r *reading, failed outcome) ([]option, error) {
 				if x.node == failed.node {
 					return option{set: all, how: o.how, chained: true}, nil
 				}
-			case x.node == nil || depth == 1 && !behind[x.node] || depth == longestChain:
+			case x.node == nil || depth == longestChain:
 			case depth == 1 && x.at < failed.at || depth > 1 && x.at < failed.at && x.further(at):
-				later = append(later, func() (option, error) { return mend(with, x, all, depth+1) })
+				next := func() (option, error) { return mend(with, x, all, depth+1) }
+				if depth == 1 && !behind[x.node] { // as if another mask counts by the same positions
+					aside = append(aside, next)
+				} else {
+					later = append(later, next)
+				}
 			}
 		}
-		for _, next := range later {
+		for _, next := range append(later, aside...) {
 			if o, err := next(); err != nil || o.set != nil {
 				return o, err
 			}
@@ -83,26 +88,10 @@ func (o option) within(n *onnx.Node) bool {
 // further reports whether a trial failed later than another one, or at fewer axes.
 func (x outcome) further(y outcome) bool { return x.at > y.at || x.at == y.at && x.apart < y.apart }
 
-// apart counts the axes along which the operands of an elementwise op or an Expand do not broadcast, 0 for another
-// op.
-func apart(n *onnx.Node, s *reference.Scope) (count int) {
-	if len(n.Inputs) < 2 || !elementwise[n.OpType] {
-		return 0
-	}
+// apart counts the axes along which the operands of an elementwise op or an Expand do not broadcast.
+func apart(operands [][]int) (count int) {
 	var sizes []int
-	for i, v := range n.Inputs {
-		x, err := s.Value(v)
-		if err != nil {
-			return 0
-		}
-		shape := slices.Clone(x.Shape)
-		if i == 1 && n.OpType == "Expand" {
-			shape = nil
-			for _, d := range x.I {
-				shape = append(shape, int(max(d, 1)))
-			}
-		}
-		slices.Reverse(shape)
+	for _, shape := range operands {
 		for i, d := range shape {
 			switch {
 			case i == len(sizes):
@@ -117,7 +106,159 @@ func apart(n *onnx.Node, s *reference.Scope) (count int) {
 	return count
 }
 
+// extents returns the shapes of the operands of an elementwise op or an Expand, the last axis first, or nil for
+// another op. The shape that an Expand demands is its second operand.
+func extents(n *onnx.Node, s *reference.Scope) (list [][]int) {
+	if len(n.Inputs) < 2 || !elementwise[n.OpType] {
+		return nil
+	}
+	for i, v := range n.Inputs {
+		x, err := s.Value(v)
+		if err != nil {
+			return nil
+		}
+		shape := slices.Clone(x.Shape)
+		if i == 1 && n.OpType == "Expand" {
+			shape = nil
+			for _, d := range x.I {
+				shape = append(shape, int(max(d, 1)))
+			}
+		}
+		slices.Reverse(shape)
+		list = append(list, shape)
+	}
+	return list
+}
+
 // elementwise are the ops whose operands broadcast, and Expand.
 var elementwise = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Div": true, "And": true, "Or": true,
 	"Where": true, "Expand": true, "Equal": true, "Less": true, "LessOrEqual": true, "Greater": true,
 	"GreaterOrEqual": true}
+
+// traced lists, for each axis along which only some operands of a failed node grew, the constants from which the other
+// operands have this axis. Each of them alone would fail at an earlier node, next to the others.
+func (s *search) traced(r *reading, failed outcome) (list []option) {
+	before, grown := s.before[failed.node], s.size-s.dims[s.dim].Size
+	// at returns the length of an operand's axis before and now.
+	at := func(i, back int) (was, is int) {
+		if x, y := before[i], failed.operands[i]; back < len(x) && len(x) == len(y) {
+			return x[back], y[back]
+		}
+		return 1, 1
+	}
+	most := 0
+	for _, shape := range failed.operands {
+		most = max(most, len(shape))
+	}
+	for back := 0; back < most && len(before) == len(failed.operands); back++ {
+		t := tracing{s, map[slot]rat{}, map[*onnx.Value]bool{}}
+		for i := range before {
+			was, is := at(i, back)
+			for k := range before {
+				if n, same := at(k, back); was == is || n != same || n == 1 {
+					continue
+				}
+				f := ratio(int64(is-was), grown)
+				if k == 1 && failed.node.Is("Expand") {
+					t.element(failed.node, k, back, f)
+				} else {
+					t.axis(failed.node, k, back, f)
+				}
+			}
+		}
+		maps.DeleteFunc(t.set, func(at slot, _ rat) bool {
+			f := r.factors[at]
+			return f != nil && f[s.dim].num != 0
+		})
+		if len(t.set) > 1 {
+			list = append(list, option{set: t.set, how: 2, chained: true})
+		}
+	}
+	return list
+}
+
+// tracing collects the constants from which values have their sizes.
+type tracing struct {
+	*search
+	set  map[slot]rat
+	seen map[*onnx.Value]bool
+}
+
+// axis follows an axis of a node's input, counted from the last one.
+func (t *tracing) axis(n *onnx.Node, input, back int, f rat) {
+	if c := t.constantOf(slot{node: n, input: input}); c != nil {
+		if axis := c.tensor.Rank() - 1 - back; axis >= 0 && c.tensor.Shape[axis] > 1 && c.family.grows(axis) {
+			t.set[slot{n, input, lengthOf(axis)}] = f
+		}
+		return
+	}
+	v := n.Input(input)
+	if v == nil || v.Producer == nil || t.seen[v] {
+		return
+	}
+	p, shape := v.Producer, t.shapes[v]
+	if back >= len(shape) || shape[len(shape)-1-back] == 1 {
+		return
+	}
+	t.seen[v] = true
+	switch {
+	case p.Is("Expand"):
+		t.axis(p, 0, back, f)
+		t.element(p, 1, back, f)
+	case elementwise[p.OpType]:
+		for i := range p.Inputs {
+			t.axis(p, i, back, f)
+		}
+	case p.Is("Reshape"):
+		t.element(p, 1, back, f)
+	case p.Is("ConstantOfShape"):
+		t.element(p, 0, back, f)
+	case p.Is("Gather"):
+		x, i := t.shapes[p.Input(0)], len(t.shapes[p.Input(1)])
+		axis := int(p.AttrInt("axis", 0))
+		if c := t.constantOf(slot{node: p, input: 1}); c != nil {
+			i = c.tensor.Rank()
+		}
+		after := len(x) - 1 - (axis+len(x))%max(len(x), 1) // axes of the data after the gathered one
+		if back >= after && back < after+i {
+			t.axis(p, 1, back-after, f)
+		}
+	case slices.Equal(shape, t.shapes[p.Input(0)]):
+		t.axis(p, 0, back, f)
+	}
+}
+
+// element follows an element of a shape that a node reads, counted from the last one.
+func (t *tracing) element(n *onnx.Node, input, back int, f rat) {
+	if c := t.constantOf(slot{node: n, input: input}); c != nil {
+		if k := c.tensor.Len() - 1 - back; k >= 0 && c.hasSizes() && c.tensor.I[k] > 1 {
+			t.set[slot{n, input, k}] = f
+		}
+		return
+	}
+	v := n.Input(input)
+	if v == nil || v.Producer == nil {
+		return
+	}
+	switch p := v.Producer; {
+	case p.Is("Where"):
+		t.element(p, 1, back, f)
+		t.element(p, 2, back, f)
+	case p.Is("Cast"), p.Is("Identity"):
+		t.element(p, 0, back, f)
+	case p.Is("Shape"):
+		t.axis(p, 0, back, f)
+	case p.Is("Concat"):
+		for i := len(p.Inputs) - 1; i >= 0; i-- {
+			count := slices.Max(append([]int{1}, t.shapes[p.Input(i)]...))
+			if c := t.constantOf(slot{node: p, input: i}); c != nil {
+				count = c.tensor.Len()
+			}
+			if back < count {
+				t.element(p, i, back, f)
+				return
+			}
+			back -= count
+		}
+	}
+}

@@ -123,7 +123,11 @@ var forms = map[string]struct {
 	"length is heads, recorded":  {attention(nil), 2, 4, 7, ""},
 	"mask":                       {attention(causal), 2, 6, 0, "a window of at least as many positions"},
 	"mask, recorded":             {attention(causal), 2, 6, 9, ""},
-	"window as long, recorded":   {attention(window), 2, 6, 9, "recorded outputs"},
+	"window as long":             {attention(window), 2, 6, 0, "a window of at least as many positions"},
+	"window as long, recorded":   {attention(window), 2, 6, 9, ""},
+	"two masks":                  {masks, 2, 6, 0, "a window of at least as many positions"},
+	"two masks, recorded":        {masks, 2, 6, 9, ""},
+	"two masks, no window seen":  {masks, 2, 6, 7, "shows no window"},
 	"length is width, recorded":  {attention(causal), 3, 16, 17, ""},
 	"mean by a number":           {mean, 2, 10, 0, "may be a number of the model or"},
 	"mean by a number, recorded": {mean, 2, 10, 12, "is not a size itself"},
@@ -148,6 +152,7 @@ var forms = map[string]struct {
 	"pool of six, recorded":      {six, 2, 6, 9, ""},
 	"pool of six":                {six, 2, 6, 0, "its attribute kernel_shape may come from the size 6"},
 	"split":                      {split, 2, 6, 0, "it has 6 outputs, as many as the size"},
+	"split of channels":          {channels, 2, 3, 0, ""},
 	"chunks":                     {chunks, 2, 12, 0, "several of its numbers"},
 }
 
@@ -175,6 +180,31 @@ func folded(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
 	seen := b.Op("Expand", b.Op("Gather", b.Op("Reshape", c, []int64{-1}), at), ints(batch, n))
 	y := b.Op("Mul", x, b.Op("Unsqueeze", seen, []int64{2}))
 	b.Output(b.Op("Mul", y, b.Op("Cos", b.Floats(ints(n, width), angles...))))
+}
+
+// masks attends twice, with the same positions: to all positions before, and to a window of 7. The shape of the scores
+// has two of its sizes.
+func masks(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
+	places, near := make([]int64, n), make([]byte, n*n)
+	for i := range n {
+		places[i] = int64(i)
+		for k := range n {
+			if i-k < 7 {
+				near[i*n+k] = 1
+			}
+		}
+	}
+	queries, keys := onnx.NewInt64s("queries", places), onnx.NewInt64s("keys", places)
+	queries.Dims, keys.Dims = ints(n, 1), ints(1, n)
+	table, _ := onnx.NewTensor("near", onnx.Bool, ints(n, n), near)
+	before := b.Op("LessOrEqual", b.Constant(keys), b.Constant(queries))
+	every := b.Op("Expand", before, ints(1, batch, n, n))
+	window := b.Op("Expand", b.Op("And", b.Constant(table), before), ints(1, batch, n, n))
+	s := b.Op("MatMul", x, b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1})))
+	s = b.Op("Reshape", b.Op("Mul", s, 0.1), ints(1, batch, n, n))
+	y := b.Op("MatMul", b.Op("Softmax", b.Op("Where", every, s, -1e9), onnx.IntAttr("axis", -1)), x)
+	z := b.Op("MatMul", b.Op("Softmax", b.Op("Where", window, s, -1e9), onnx.IntAttr("axis", -1)), x)
+	b.Output(b.Op("Squeeze", b.Op("Sub", y, b.Op("Mul", z, 0.7)), []int64{0}))
 }
 
 func mean(b *onnxtest.Builder, x *onnx.Value, _, n int) {
@@ -262,6 +292,13 @@ func split(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 	y := b.Graph.NewValue("y")
 	b.Graph.AddNode("Concat", parts, []*onnx.Value{y}, onnx.IntAttr("axis", 1))
 	b.Output(y)
+}
+
+// channels cuts sums into three parts along an axis that stays, and exchanges two.
+func channels(b *onnxtest.Builder, x *onnx.Value, _, _ int) {
+	p := []*onnx.Value{b.Graph.NewValue("q"), b.Graph.NewValue("k"), b.Graph.NewValue("v")}
+	b.Graph.AddNode("Split", []*onnx.Value{b.Op("CumSum", x, 1), b.Ints(8, 4, 4)}, p, onnx.IntAttr("axis", 2))
+	b.Output(b.Op("Concat", p[0], p[2], p[1], onnx.IntAttr("axis", 2)))
 }
 
 // chunks attends to chunks of four positions.

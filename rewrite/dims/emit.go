@@ -322,12 +322,32 @@ func (e *emitter) table(c *constant, lengths map[int]*sum, diag *sum) (*onnx.Val
 			start = e.scalar(f.start)
 		}
 		v = e.cast(count(f.linear, start, f.by), onnx.Int64, t.DataType)
-	case f.step:
+	case f.step || f.window > 0:
+		rows, columns := t.Rank()-2, t.Rank()-1
+		if f.step {
+			rows, columns = f.rows, f.columns
+		}
+		ahead := e.op("Sub", nil, count(columns, nil, 1), count(rows, nil, 1))
+		var beyond *onnx.Value
+		if f.window > 0 {
+			beyond = e.op("LessOrEqual", nil, ahead,
+				e.op("Sub", nil, e.op("Sub", nil, length(columns), length(rows)), e.ints(f.window)))
+		}
+		if !f.step {
+			if v = beyond; t.I[0] != 0 {
+				v = e.op("Not", nil, v)
+			}
+			break
+		}
 		limit := e.ints(f.diagonal)
 		if diag != nil {
 			limit = e.number(diag)
 		}
-		beyond := e.op("Greater", nil, e.op("Sub", nil, count(f.columns, nil, 1), count(f.rows, nil, 1)), limit)
+		if later := e.op("Greater", nil, ahead, limit); beyond != nil {
+			beyond = e.op("Or", nil, later, beyond)
+		} else {
+			beyond = later
+		}
 		var err error
 		if v, err = e.either(beyond, t, f.high, f.low); err != nil {
 			return nil, err

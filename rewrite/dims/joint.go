@@ -14,6 +14,8 @@ type choice struct {
 	*reading
 	variants []*variant
 	recorded []int64 // largest recorded size of each dimension that the choice reproduces, or 0
+	window   int64   // the window that recorded outputs show, or 0
+	unlike   bool    // whether it runs, but does not reproduce recorded outputs
 }
 
 // mostChoices bounds the combinations of variants that are tried.
@@ -24,7 +26,11 @@ func (a *analysis) choose() (*choice, error) {
 	if err := a.findSizes(); err != nil {
 		return nil, err
 	}
-	if err := a.resolve(); err != nil {
+	err := a.resolve()
+	if err == nil {
+		err = a.learn()
+	}
+	if err != nil {
 		return nil, &Refusal{a.names(), "", fmt.Sprintf("the model does not run at the sizes of the export: %v", err)}
 	}
 	samples, err := a.samples()
@@ -42,6 +48,11 @@ func (a *analysis) choose() (*choice, error) {
 	for combination := range combinations(lists) {
 		c := &choice{variants: combination}
 		err := a.together(c, samples)
+		if c.unlike {
+			if other := a.windows(c, samples); other != errUnlike {
+				err = other
+			}
+		}
 		if errors.Is(err, errSteps) {
 			return nil, err
 		}
@@ -199,7 +210,7 @@ func (a *analysis) together(c *choice, samples []*sample) error {
 		if err != nil {
 			return err
 		}
-		if !ok {
+		if c.unlike = !ok; !ok {
 			name := a.names()
 			for i, n := range s.sizes { // the dimension that differs, if it is a single one
 				if x := a.sizes(i, n); slices.Equal(x, s.sizes) && n != a.dims[i].Size {

@@ -235,7 +235,7 @@ func (s *search) further(r *reading, failed outcome, quick bool) ([]option, erro
 	if len(kept) > 0 {
 		return kept, nil
 	}
-	for _, o := range s.linked {
+	for _, o := range append(s.traced(r, failed), s.linked...) {
 		if x := s.try(s.taking(r, o), s.size); errors.Is(x.err, errSteps) {
 			return nil, x.err
 		} else if x.err == nil || x.at > failed.at || x.node == failed.node && x.apart < failed.apart {
@@ -322,29 +322,38 @@ func (s *search) behind(n *onnx.Node) (layers [][]*onnx.Node) {
 	return layers
 }
 
-// demanded lists the factors with which the shape of a failed Reshape has the right number of elements.
+// demanded lists the factors of one element, and of two, with which the shape of a failed Reshape has the right number
+// of elements.
 func (s *search) demanded(c *constant, r *reading, failed outcome) (list []option) {
 	if failed.elements == 0 || c.input != 1 || !c.hasSizes() {
 		return nil
 	}
-	sizes := s.sizes(s.dim, s.size)
+	size, grown := s.dims[s.dim].Size, s.size-s.dims[s.dim].Size
+	sizes, now, all := s.sizes(s.dim, s.size), make([]int64, c.tensor.Len()), int64(1)
+	at := func(k int) slot { return slot{c.node, c.input, k} }
+	for k := range now {
+		n, err := s.number(r, c, at(k), sizes)
+		if err != nil || n <= 0 {
+			return nil
+		}
+		now[k], all = n, all*n
+	}
 	for k, e := range c.tensor.I {
-		at, others := slot{c.node, c.input, k}, int64(1)
-		for i := range c.tensor.I {
-			n, err := s.number(r, c, slot{c.node, c.input, i}, sizes)
-			if err != nil || n <= 0 {
-				return nil
-			}
-			if i != k {
-				others *= n
+		if others := all / now[k]; failed.elements%others == 0 {
+			f := ratio(failed.elements/others-e, grown)
+			if _, usual := factors(e, size)[f]; !usual && f.num > 0 {
+				list = append(list, option{set: map[slot]rat{at(k): f}, how: 4})
 			}
 		}
-		if failed.elements%others != 0 {
-			continue
-		}
-		f := ratio(failed.elements/others-e, s.size-s.dims[s.dim].Size)
-		if _, usual := factors(e, s.dims[s.dim].Size)[f]; !usual && f.num > 0 {
-			list = append(list, option{set: map[slot]rat{at: f}, how: 4})
+		for j := range k { // as queries and keys in the shape of scores
+			for f, how := range factors(e, size) {
+				for g, other := range factors(c.tensor.I[j], size) {
+					if e == now[k] && c.tensor.I[j] == now[j] && f.den == 1 && g.den == 1 &&
+						all/(now[k]*now[j])*(e+f.num*grown)*(now[j]+g.num*grown) == failed.elements {
+						list = append(list, option{set: map[slot]rat{at(k): f, at(j): g}, how: max(how, other)})
+					}
+				}
+			}
 		}
 	}
 	return list

@@ -1,6 +1,7 @@
 package dims
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -30,10 +31,15 @@ func (a *analysis) settled(c *choice) error {
 				return &Refusal{d.Name, s.node.Label(), "its number is a fraction of the size, but the node also " +
 					"runs at sizes that are not divisible"}
 			}
+			k := a.constantOf(s)
+			if v.evidence.causal && !v.rows && !a.ExtendMasks && c.recorded[i] > d.Size && k.open(c, i) {
+				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, a mask of %v, shows no "+
+					"window, but only a window has such a mask, and recorded outputs up to %d are within it; pass "+
+					"longer ones, or --extend-masks if it has no window", k.value.Name, k.tensor.Shape, c.recorded[i])}
+			}
 			if v.rows || c.recorded[i] > d.Size {
 				continue
 			}
-			k := a.constantOf(s)
 			if k.family.short && s.part < 0 && f[i].num != 0 {
 				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, [0, 1], need not be a count; "+
 					"pass recorded outputs of a greater size", k.value.Name)}
@@ -56,6 +62,20 @@ func (d *Dim) isCache(m *onnx.Model) bool {
 	})
 }
 
+// open reports whether a table is a mask that leaves out nothing. It grows with pairs of positions.
+func (c *constant) open(found *choice, dim int) bool {
+	n := c.tensor.Rank()
+	if c.family.step || c.family.window > 0 || !c.family.windowed(c.tensor) {
+		return false
+	}
+	for axis := n - 2; axis < n; axis++ {
+		if f := found.factors[slot{c.node, c.input, lengthOf(axis)}]; f == nil || f[dim].num == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // isMask reports whether a table that grows with a dimension may be a mask of positions: it has steps, or it is
 // constant along its last axis or along several growing axes.
 func (c *choice) isMask(a *analysis, k *constant, dim int) bool {
@@ -73,6 +93,72 @@ func (c *choice) isMask(a *analysis, k *constant, dim int) bool {
 	return k.family.step && f != nil && f[dim].num != 0
 }
 
+// errUnlike means that no window reproduces the recorded outputs.
+var errUnlike = errors.New("no window reproduces the recorded outputs")
+
+// windows looks for the only window with which a choice reproduces the recorded outputs, in one or more of its masks
+// that do not show one: a window of at least as many positions as the table has columns leaves no trace in it.
+func (a *analysis) windows(c *choice, samples []*sample) error {
+	masks, values := map[*onnx.Value][]*constant{}, []*onnx.Value{}
+	least, most := int64(0), int64(0)
+	for _, k := range a.constants {
+		n := k.tensor.Rank()
+		columns, rows := slot{k.node, k.input, lengthOf(n - 1)}, slot{k.node, k.input, lengthOf(n - 2)}
+		if !k.family.windowed(k.tensor) || c.factors[columns] == nil || c.factors[rows] == nil {
+			continue
+		}
+		if masks[k.value] == nil {
+			values = append(values, k.value)
+		}
+		masks[k.value] = append(masks[k.value], k)
+		least = max(least, int64(k.tensor.Shape[n-1]))
+		for _, s := range samples {
+			if length, err := a.number(c.reading, k, columns, s.sizes); err == nil {
+				most = max(most, length)
+			}
+		}
+	}
+	if len(values) == 0 || len(values) > 4 {
+		return errUnlike
+	}
+	set := func(which int, window int64) {
+		for i, v := range values {
+			for _, k := range masks[v] {
+				k.family.window = window * int64(which>>i&1)
+			}
+		}
+	}
+	var found [][2]int64
+	for which := 1; which < 1<<len(values); which++ {
+		for window := least; window < most; window++ {
+			set(which, window)
+			same := true
+			for _, s := range samples {
+				ok, err := a.reproduces(c, s)
+				if err != nil {
+					return err
+				}
+				if same = ok; !same {
+					break
+				}
+			}
+			if same {
+				found = append(found, [2]int64{int64(which), window})
+			}
+		}
+	}
+	set(0, 0)
+	if len(found) != 1 {
+		return errUnlike
+	}
+	set(int(found[0][0]), found[0][1])
+	err := a.together(c, samples)
+	if c.window = found[0][1]; err != nil {
+		set(0, 0)
+	}
+	return err
+}
+
 // divides reports whether the node fails if a number of its constant was rounded.
 func divides(c *constant) bool {
 	return c.node.Is("Reshape") && c.input == 1 && c.inferred < 0 && !slices.Contains(c.tensor.I, 0)
@@ -85,11 +171,11 @@ func (a *analysis) attributes(c *choice) error {
 		if v.rows || c.recorded[i] > size || size < 3 {
 			continue
 		}
-		short, err := a.shapes(c, a.exported())
+		short, err := a.firstShapes(c, a.exported())
 		if err != nil {
 			return err
 		}
-		long, err := a.shapes(c, a.sizes(i, v.evidence.size))
+		long, err := a.firstShapes(c, a.sizes(i, v.evidence.size))
 		if err != nil {
 			return err
 		}
@@ -104,7 +190,7 @@ func (a *analysis) attributes(c *choice) error {
 							"and attributes cannot change with it", at.Name, size)}
 				}
 			}
-			if n.Is("Split") && int64(len(n.Outputs)) == size {
+			if n.Is("Split") && int64(len(n.Outputs)) == size && longer(short[n], long[n], int(n.AttrInt("axis", 0))) {
 				return &Refusal{a.dims[i].Name, n.Label(), fmt.Sprintf("it has %d outputs, as many as the size", size)}
 			}
 		}
@@ -112,12 +198,18 @@ func (a *analysis) attributes(c *choice) error {
 	return nil
 }
 
+// longer reports whether two shapes differ in one axis.
+func longer(short, long []int, axis int) bool {
+	axis = (axis + len(short)) % max(len(short), 1)
+	return axis >= len(short) || axis >= len(long) || short[axis] != long[axis]
+}
+
 // sized are the attributes that may be sizes of inputs.
 var sized = map[string]bool{"kernel_shape": true, "strides": true, "split": true, "k": true, "pads": true,
 	"starts": true, "ends": true, "output_shape": true, "shape": true, "repeats": true}
 
-// shapes returns the shapes of the nodes' first inputs.
-func (a *analysis) shapes(c *choice, sizes []int64) (map[*onnx.Node][]int, error) {
+// firstShapes returns the shapes of the nodes' first inputs.
+func (a *analysis) firstShapes(c *choice, sizes []int64) (map[*onnx.Node][]int, error) {
 	in, err := a.inputs(1, sizes)
 	if err != nil {
 		return nil, err

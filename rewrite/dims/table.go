@@ -21,7 +21,9 @@ type family struct {
 	rows, columns int
 	diagonal      int64 // the largest difference of column and row with a low element
 	low, high     int   // positions of such elements
-	waves         *waves
+	// window bounds the distance of positions in a table over rows and columns, if recorded outputs show it, or is 0.
+	window int64
+	waves  *waves
 }
 
 // fewest is the number of integers in equal steps that make a count.
@@ -60,6 +62,19 @@ func familyOf(t *reference.Tensor) family {
 func (f *family) grows(axis int) bool {
 	return f.even != nil && (f.even[axis] || f.linear == axis || f.waves != nil && axis == f.waves.positions ||
 		f.step && (axis == f.rows || axis == f.columns))
+}
+
+// windowed reports whether the table may be a mask whose window is longer than the table.
+func (f *family) windowed(t *reference.Tensor) bool {
+	n := t.Rank()
+	return n >= 2 && (f.step && f.rows == n-2 && f.columns == n-1 ||
+		t.DataType == onnx.Bool && f.even != nil && !slices.Contains(f.even, false))
+}
+
+// outside reports whether an element is outside of the window: the last row is the position of the last column.
+func (f *family) outside(shape []int, row, column int) bool {
+	n := len(shape)
+	return f.window > 0 && int64(row+shape[n-1]-shape[n-2]-column) >= f.window
 }
 
 // same reports whether two elements are equal.
@@ -158,11 +173,16 @@ func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*re
 		}
 		if f.step {
 			row, column := i/to[f.rows]%shape[f.rows], i/to[f.columns]%shape[f.columns]
-			if place = f.low; int64(column-row) > diagonal {
+			if place = f.low; int64(column-row) > diagonal || f.outside(shape, row, column) {
 				place = f.high
 			}
 		}
 		switch {
+		case f.window > 0 && !f.step:
+			out.I[i] = t.I[0]
+			if f.outside(shape, i/shape[len(shape)-1]%shape[len(shape)-2], i%shape[len(shape)-1]) {
+				out.I[i] = 1 - t.I[0]
+			}
 		case f.linear >= 0:
 			out.I[i] = diagonal + f.by*int64(i/to[f.linear]%shape[f.linear])
 		case t.I != nil:

@@ -73,6 +73,8 @@ type analysis struct {
 	steps     int
 	memo      memo
 	see       func(n *onnx.Node, s *reference.Scope) // called with the nodes that run; may be nil
+	shapes    map[*onnx.Value][]int                  // of values that nodes read, at the sizes of the export
+	before    map[*onnx.Node][][]int                 // see extents, at the sizes of the export
 	Options
 }
 
@@ -250,7 +252,8 @@ type outcome struct {
 	err     error
 	// elements is the number of elements of a failed Reshape's input.
 	elements int64
-	apart    int // see apart
+	operands [][]int // see extents
+	apart    int     // see apart
 }
 
 // run runs the model with a reading.
@@ -335,7 +338,8 @@ func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.T
 		}
 		x := outcome{at: a.place[last], node: last, err: err, elements: int64(elements)}
 		if scope != nil {
-			x.apart = apart(last, scope)
+			x.operands = extents(last, scope)
+			x.apart = apart(x.operands)
 		}
 		return x
 	}
@@ -344,6 +348,27 @@ func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.T
 		x.outputs = append(x.outputs, got[v.Name])
 	}
 	return x
+}
+
+// learn keeps the shapes at the sizes of the export.
+func (a *analysis) learn() error {
+	in, err := a.inputs(1, a.exported())
+	if err != nil {
+		return err
+	}
+	a.shapes, a.before = map[*onnx.Value][]int{}, map[*onnx.Node][][]int{}
+	a.see = func(n *onnx.Node, s *reference.Scope) {
+		for _, v := range n.Inputs {
+			if v != nil && v.Producer != nil {
+				if x, err := s.Value(v); err == nil {
+					a.shapes[v] = x.Shape
+				}
+			}
+		}
+		a.before[n] = extents(n, s)
+	}
+	defer func() { a.see = nil }()
+	return a.run(&reading{}, a.exported(), in).err
 }
 
 // resolve replaces -1 in the shapes of Reshape by the size at export. Otherwise -1 would absorb a wrong size baked in
