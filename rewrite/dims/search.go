@@ -20,6 +20,7 @@ type search struct {
 	seen      map[string]bool
 	left      int                  // number of trials left
 	relations map[string]*evidence // by the axes of outputs that grow
+	failures  map[int64]*failure   // by size
 	// stuck is the outcome of the trial that got furthest.
 	stuck outcome
 	// linked are the chains that were found. There are no others once the model runs.
@@ -42,7 +43,7 @@ const (
 
 func (a *analysis) search(dim int) *search {
 	s := &search{analysis: a, dim: dim, in: map[int64]map[string]*reference.Tensor{}, seen: map[string]bool{},
-		left: mostTrials, relations: map[string]*evidence{}}
+		left: mostTrials, relations: map[string]*evidence{}, failures: map[int64]*failure{}}
 	there := map[int64]bool{}
 	for _, d := range a.dims {
 		there[d.Size] = true
@@ -76,7 +77,69 @@ func (s *search) try(r *reading, n int64) outcome {
 		s.in[n] = in
 	}
 	s.left--
-	return s.run(r, s.sizes(s.dim, n), in)
+	changes := s.changes(r)
+	if x := s.failures[n].find(changes); x != nil {
+		return *x
+	}
+	x := s.run(r, s.sizes(s.dim, n), in)
+	if x.node != nil && !errors.Is(x.err, errSteps) {
+		s.failures[n] = s.failures[n].with(changes, &x)
+	}
+	return x
+}
+
+// A failure is a trial that failed, in a tree by the changed numbers of the nodes up to the failed one. A reading that
+// changes the same numbers up to there fails in the same way, whatever it changes after that.
+type failure struct {
+	outcome *outcome
+	next    map[change]*failure
+}
+
+// A change is a number that a reading changes.
+type change struct {
+	slot
+	place, constant int
+	by              rat
+}
+
+// changes lists the numbers that a reading changes, in the order of the nodes.
+func (s *search) changes(r *reading) (list []change) {
+	for at, f := range r.factors {
+		if f[s.dim].num != 0 {
+			list = append(list, change{at, s.place[at.node], s.index[at.node], f[s.dim]})
+		}
+	}
+	slices.SortFunc(list, func(a, b change) int {
+		return cmp.Or(a.place-b.place, a.constant-b.constant, a.input-b.input, a.part-b.part)
+	})
+	return list
+}
+
+// find returns the failure of a reading with these changes, or nil if it is not known.
+func (f *failure) find(list []change) *outcome {
+	for _, c := range list {
+		if f == nil || f.outcome != nil && f.outcome.at < c.place {
+			break
+		}
+		f = f.next[c]
+	}
+	if f == nil {
+		return nil
+	}
+	return f.outcome
+}
+
+// with adds the outcome of a reading with these changes.
+func (f *failure) with(list []change, x *outcome) *failure {
+	if f == nil {
+		f = &failure{next: map[change]*failure{}}
+	}
+	if len(list) > 0 && list[0].place <= x.at {
+		f.next[list[0]] = f.next[list[0]].with(list[1:], x)
+	} else {
+		f.outcome = x
+	}
+	return f
 }
 
 // prefix returns inputs at a size. Smaller ones are prefixes of larger ones.

@@ -70,6 +70,7 @@ type analysis struct {
 	constants []*constant
 	byInput   map[*onnx.Node][]*constant
 	place     map[*onnx.Node]int // of nodes of the main graph, or of the node there that contains them
+	index     map[*onnx.Node]int // of nodes with constants, in order
 	steps     int
 	memo      memo
 	see       func(n *onnx.Node, s *reference.Scope) // called with the nodes that run; may be nil
@@ -79,13 +80,15 @@ type analysis struct {
 }
 
 func newAnalysis(m *onnx.Model, dims []*Dim, o Options) (*analysis, error) {
-	a := &analysis{model: m, dims: dims, byInput: map[*onnx.Node][]*constant{}, place: map[*onnx.Node]int{}, Options: o}
+	a := &analysis{model: m, dims: dims, byInput: map[*onnx.Node][]*constant{}, place: map[*onnx.Node]int{},
+		index: map[*onnx.Node]int{}, Options: o}
 	var err error
 	if a.constants, err = constants(m); err != nil {
 		return nil, err
 	}
 	families := map[*onnx.Value]family{}
-	for _, c := range a.constants {
+	for i, c := range a.constants {
+		a.index[c.node] = i
 		f, ok := families[c.value]
 		if !ok && c.tensor.Len() > 0 && !c.tensor.IsLazy() {
 			f = familyOf(c.tensor)
