@@ -497,8 +497,9 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// decoder is causal attention over a cache of 5 and new tokens. Its mask was computed at the old size.
-func decoder(batch, n int) *onnx.Model {
+// decoder is causal attention over a cache and new tokens, with a window and rotated by the positions. Its mask and
+// angles were computed at the old size.
+func decoder(batch, past, n int) *onnx.Model {
 	b := onnxtest.New(17)
 	count := func(from, n int, dims ...int64) *onnx.Value {
 		list := make([]int64, n)
@@ -510,48 +511,84 @@ func decoder(batch, n int) *onnx.Model {
 		return b.Constant(t)
 	}
 	x := b.Op("Gather", weights(b, width), b.Input("input_ids", onnx.Int64, batch, n))
-	mask := b.Op("Unsqueeze", b.Input("attention_mask", onnx.Int64, batch, 5+n), []int64{1})
-	keys := b.Op("Concat", b.Input("past", onnx.Float, batch, 1, 5, width),
+	mask := b.Op("Unsqueeze", b.Input("attention_mask", onnx.Int64, batch, past+n), []int64{1})
+	angles, near := make([]float32, 0, n*width), make([]byte, n*(past+n))
+	for i := range n {
+		for k := range width {
+			angles = append(angles, float32(past+i)*float32(math.Pow(10, -float64(k)/width)))
+		}
+		for k := range past + n {
+			if past+i-k < 7 {
+				near[i*(past+n)+k] = 1
+			}
+		}
+	}
+	x = b.Op("Mul", x, b.Op("Cos", b.Floats(ints(n, width), angles...)))
+	keys := b.Op("Concat", b.Input("past", onnx.Float, batch, 1, past, width),
 		b.Op("Reshape", x, ints(batch, 1, n, width)), onnx.IntAttr("axis", 2))
-	seen := b.Op("LessOrEqual", count(0, 5+n, 1, int64(5+n)), count(5, n, int64(n), 1))
+	seen := b.Op("LessOrEqual", count(0, past+n, 1, int64(past+n)), count(past, n, int64(n), 1))
+	window, _ := onnx.NewTensor("near", onnx.Bool, ints(n, past+n), near)
+	seen = b.Op("And", b.Constant(window), seen)
 	mask = b.Op("Cast", mask, onnx.IntAttr("to", int64(onnx.Bool)))
-	seen = b.Op("And", b.Op("Expand", seen, ints(batch, n, 5+n)), mask)
+	seen = b.Op("And", b.Op("Expand", seen, ints(batch, n, past+n)), mask)
 	k := b.Op("Squeeze", keys, []int64{1})
 	scores := b.Op("MatMul", x, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 2, 1})))
-	scores = b.Op("Where", seen, scores, -1e9)
+	scores = b.Op("Where", seen, b.Op("Mul", scores, 0.1), -1e9)
 	b.Output(b.Op("MatMul", b.Op("Softmax", scores, onnx.IntAttr("axis", -1)), k))
 	b.Output(keys)
 	return b.Model
 }
 
-// TestSequenceOfDecoder frees the new tokens of a decoder with a cache, whose mask has more positions.
-func TestSequenceOfDecoder(t *testing.T) {
-	m := decoder(2, 3)
-	run := &pass.Run{Editor: edit.Editor{Model: m}}
-	if _, err := dims.Apply(run, []string{"batch", "sequence"}, dims.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	for _, size := range [][2]int{{2, 3}, {1, 1}, {3, 6}, {5, 2}} {
-		want := decoder(size[0], size[1])
-		made, err := golden.RandomInputs(want, 3, nil)
+// TestDecoder frees the new tokens of a decoder with a cache, whose mask has more positions, and with recorded outputs
+// also the length of the cache: the mask's diagonal and the first angle follow it.
+func TestDecoder(t *testing.T) {
+	inputs := func(m *onnx.Model, seed uint64) (in map[string]*reference.Tensor, list []*onnx.Tensor) {
+		list, err := golden.RandomInputs(m, seed, nil)
+		in = map[string]*reference.Tensor{}
+		for _, x := range list {
+			if err == nil {
+				in[x.Name], err = reference.FromONNX(x)
+			}
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := map[string]*reference.Tensor{}
-		for _, x := range made {
-			if in[x.Name], err = reference.FromONNX(x); err != nil {
-				t.Fatal(err)
+		return in, list
+	}
+	for past, sizes := range map[string][][3]int{
+		"":     {{2, 5, 3}, {1, 5, 1}, {3, 5, 6}, {5, 5, 2}},
+		"past": {{2, 5, 3}, {1, 0, 9}, {3, 8, 6}, {5, 17, 1}},
+	} {
+		m, o, names := decoder(2, 5, 3), dims.Options{ExtendMasks: past == ""}, []string{"batch", "sequence"}
+		if past != "" {
+			longer := decoder(3, 9, 4)
+			in, list := inputs(longer, 5)
+			c := golden.Case{Inputs: list}
+			for i, y := range rewritetest.Run(t, longer, in) {
+				x, err := y.ToONNX(i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Outputs = append(c.Outputs, x)
 			}
+			o.Recorded, names = []golden.Case{c}, append(names, past)
 		}
-		a, b := rewritetest.Run(t, want, in), rewritetest.Run(t, m, in)
-		for i, v := range want.Graph.Outputs {
-			x, y := a[v.Name], b[m.Graph.Outputs[i].Name]
-			if !slices.Equal(x.Shape, y.Shape) {
-				t.Fatalf("%v: %v, want %v", size, y.Shape, x.Shape)
-			}
-			for k := range x.F {
-				if !(math.Abs(x.F[k]-y.F[k]) <= 1e-5) {
-					t.Fatalf("%v: output %d differs at %d: %g, want %g", size, i, k, y.F[k], x.F[k])
+		if _, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, names, o); err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range sizes {
+			want := decoder(size[0], size[1], size[2])
+			in, _ := inputs(want, 3)
+			a, b := rewritetest.Run(t, want, in), rewritetest.Run(t, m, in)
+			for i, v := range want.Graph.Outputs {
+				x, y := a[v.Name], b[m.Graph.Outputs[i].Name]
+				if !slices.Equal(x.Shape, y.Shape) {
+					t.Fatalf("%v: %v, want %v", size, y.Shape, x.Shape)
+				}
+				for k := range x.F {
+					if !(math.Abs(x.F[k]-y.F[k]) <= 1e-5) {
+						t.Fatalf("%v: output %d differs at %d: %g, want %g", size, i, k, y.F[k], x.F[k])
+					}
 				}
 			}
 		}

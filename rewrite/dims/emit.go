@@ -309,9 +309,9 @@ func (e *emitter) table(c *constant, lengths map[int]*sum, diag *sum) (*onnx.Val
 	}
 	var v *onnx.Value
 	switch {
-	case f.waves != nil && lengths[f.waves.positions] != nil:
+	case f.waves != nil && (lengths[f.waves.positions] != nil || diag != nil):
 		var err error
-		if v, err = e.waves(c, lengths); err != nil {
+		if v, err = e.waves(c, length(f.waves.positions), diag); err != nil {
 			return nil, err
 		}
 	case f.linear >= 0:

@@ -119,8 +119,8 @@ func (c *constant) original(s slot) int64 {
 	if axis, ok := s.axis(); ok {
 		return int64(c.tensor.Shape[axis])
 	}
-	if s.part == diagonal && c.family.linear >= 0 {
-		return c.family.start
+	if s.part == diagonal && (c.family.linear >= 0 || c.family.waves != nil) {
+		return c.family.first()
 	}
 	if s.part == diagonal {
 		return c.family.diagonal
@@ -187,8 +187,8 @@ func (c *constant) lengthOptions(size int64) (list []option) {
 			}
 		}
 	}
-	if axis := c.family.linear; axis >= 0 && c.family.start != 0 { // the start may follow, with or without the length
-		for f := range factors(c.family.start, size) {
+	if axis := c.family.counts(); axis >= 0 && c.family.first() != 0 { // the start may follow, with the length or not
+		for f := range factors(c.family.first(), size) {
 			list = append(list, option{set: map[slot]rat{at(diagonal): f}, how: 4})
 			for g, how := range factors(int64(c.tensor.Shape[axis]), size) {
 				list = append(list, option{set: map[slot]rat{at(diagonal): f, at(lengthOf(axis)): g}, how: max(how, 1)})

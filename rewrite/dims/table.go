@@ -77,6 +77,22 @@ func (f *family) outside(shape []int, row, column int) bool {
 	return f.window > 0 && int64(row+shape[n-1]-shape[n-2]-column) >= f.window
 }
 
+// counts returns the axis of equal steps or of angles of positions, or -1.
+func (f *family) counts() int {
+	if f.waves != nil && f.waves.angles {
+		return f.waves.positions
+	}
+	return f.linear
+}
+
+// first returns the first of the integers or positions along this axis.
+func (f *family) first() int64 {
+	if f.waves != nil {
+		return int64(f.waves.first)
+	}
+	return f.start
+}
+
 // same reports whether two elements are equal.
 func same(t *reference.Tensor, i, k int) bool {
 	if t.I != nil {
@@ -166,8 +182,9 @@ func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*re
 			}
 		}
 		if w := f.waves; w != nil {
-			if k := i / to[w.positions] % shape[w.positions]; k >= t.Shape[w.positions] {
-				out.F[i] = w.value(k, i/to[w.channels]%shape[w.channels], w.rates)
+			later := int(diagonal) - w.first // of the first position
+			if k := i / to[w.positions] % shape[w.positions]; k >= t.Shape[w.positions] || later != 0 {
+				out.F[i] = w.value(k+later, i/to[w.channels]%shape[w.channels], w.rates)
 				continue
 			}
 		}

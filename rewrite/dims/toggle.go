@@ -17,8 +17,8 @@ func (e *search) toggles(v *variant) (list []*variant) {
 				}
 			}
 		}
-		if at := (slot{c.node, c.input, diagonal}); c.family.linear >= 0 && v.factors[at] == nil {
-			for _, f := range coincident(c.family.start, size) { // of a count with this length, or one that grows
+		if at := (slot{c.node, c.input, diagonal}); c.family.counts() >= 0 && v.factors[at] == nil {
+			for _, f := range coincident(c.family.first(), size) { // of a count with this length, or one that grows
 				for _, more := range append([]option{{}}, c.lengthOptions(size)...) {
 					set := map[slot]rat{at: f}
 					for s, g := range more.set {
@@ -39,7 +39,32 @@ func (e *search) toggles(v *variant) (list []*variant) {
 			}
 		}
 	}
-	return append(list, e.together(v)...)
+	return append(append(list, e.together(v)...), e.shifted(v)...)
+}
+
+// shifted lists variants in which the diagonals of masks follow a dimension with their columns, all of them or one: the
+// positions before the first row.
+func (e *search) shifted(v *variant) (list []*variant) {
+	all := map[slot]rat{}
+	for _, c := range e.constants {
+		by := func(part int) rat {
+			if f := v.factors[slot{c.node, c.input, part}]; f != nil {
+				return f[e.dim]
+			}
+			return rat{0, 1}
+		}
+		f, at := &c.family, slot{c.node, c.input, diagonal}
+		columns := by(lengthOf(f.columns))
+		if f.step && columns.num != 0 && by(lengthOf(f.rows)).num == 0 && by(diagonal).num == 0 {
+			all[at] = columns
+			set := map[slot]rat{at: columns}
+			list = append(list, &variant{reading: v.with(e.dim, len(e.dims), set), toggled: c})
+		}
+	}
+	if len(list) > 1 {
+		list = append(list, &variant{reading: v.with(e.dim, len(e.dims), all), toggled: list[0].toggled})
+	}
+	return list
 }
 
 // together lists variants in which several numbers depend on the dimension: equal ones, in the same position of the

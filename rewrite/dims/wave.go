@@ -146,13 +146,25 @@ func (w *waves) value(i, k int, rates []float64) float64 {
 	return float64(float32(math.Sin(angle)))
 }
 
-// waves returns a table that continues its waves. Its rows stay the same bit for bit.
-func (e *emitter) waves(c *constant, lengths map[int]*sum) (*onnx.Value, error) {
+// waves returns a table of some length that continues its waves. Its rows stay the same bit for bit. If first is not
+// nil, it is the position of the first row, and the table has the rows before as well.
+func (e *emitter) waves(c *constant, length *onnx.Value, first *sum) (*onnx.Value, error) {
 	w, t := c.family.waves, c.tensor
 	for axis, even := range c.family.even {
 		if even && t.Shape[axis] > 1 {
 			t = slice(t, axis, 0, 1)
 		}
+	}
+	start, end, from := e.ints(0), length, w.first
+	if first != nil {
+		shape := slices.Clone(t.Shape)
+		shape[w.positions] += from
+		all, err := c.family.extended(t, shape, 0)
+		if err != nil {
+			return nil, err
+		}
+		start, from, t = e.number(first), 0, all
+		end = e.op("Add", nil, start, length)
 	}
 	table, err := t.ToONNX(c.value.Name + "_rows")
 	if err != nil {
@@ -160,11 +172,10 @@ func (e *emitter) waves(c *constant, lengths map[int]*sum) (*onnx.Value, error) 
 	}
 	rows := e.change.AddInitializer(e.graph, table)
 	n := int64(t.Shape[w.positions])
-	length := e.number(lengths[w.positions])
-	end := e.op("Squeeze", nil, e.op("Max", nil, length, e.ints(n)))
-	places := e.op("Range", nil, e.scalar(n), end, e.scalar(1))
-	if w.first > 0 {
-		places = e.op("Add", nil, places, e.scalar(int64(w.first)))
+	last := e.op("Squeeze", nil, e.op("Max", nil, end, e.ints(n)))
+	places := e.op("Range", nil, e.scalar(n), last, e.scalar(1))
+	if from > 0 {
+		places = e.op("Add", nil, places, e.scalar(int64(from)))
 	}
 	places = e.cast(places, onnx.Int64, onnx.Float)
 	dims := make([]int64, t.Rank())
@@ -196,7 +207,7 @@ func (e *emitter) waves(c *constant, lengths map[int]*sum) (*onnx.Value, error) 
 		}
 	}
 	all := e.op("Concat", []*onnx.Attribute{onnx.IntAttr("axis", int64(w.positions))}, rows, more)
-	return e.op("Slice", nil, all, e.ints(0), length, e.ints(int64(w.positions))), nil
+	return e.op("Slice", nil, all, start, end, e.ints(int64(w.positions))), nil
 }
 
 // turned returns the sines and cosines of angles.
