@@ -109,6 +109,9 @@ func apart(operands [][]int) (count int) {
 // extents returns the shapes of the operands of an elementwise op or an Expand, the last axis first, or nil for
 // another op. The shape that an Expand demands is its second operand.
 func extents(n *onnx.Node, s *reference.Scope) (list [][]int) {
+	if n.Is("Attention") {
+		return scores(n, s)
+	}
 	if len(n.Inputs) < 2 || !elementwise[n.OpType] {
 		return nil
 	}
@@ -128,6 +131,30 @@ func extents(n *onnx.Node, s *reference.Scope) (list [][]int) {
 		list = append(list, shape)
 	}
 	return list
+}
+
+// scores returns the shapes of the mask and of the scores of the standard's Attention, the last axis first, or nil
+// without a mask.
+func scores(n *onnx.Node, s *reference.Scope) [][]int {
+	shape := func(i int) []int {
+		if v := n.Input(i); v != nil {
+			if x, err := s.Value(v); err == nil {
+				return x.Shape
+			}
+		}
+		return nil
+	}
+	q, k, mask, past := shape(0), shape(1), slices.Clone(shape(3)), shape(4)
+	if len(q) < 3 || len(k) < 3 || mask == nil {
+		return nil
+	}
+	rows := func(x []int) int { return x[len(x)/2] } // axis 1 of 3, or axis 2 of 4
+	keys := rows(k)
+	if len(past) == 4 {
+		keys += past[2]
+	}
+	slices.Reverse(mask)
+	return [][]int{mask, {keys, rows(q)}}
 }
 
 // elementwise are the ops whose operands broadcast, and Expand.
@@ -159,7 +186,9 @@ func (s *search) traced(r *reading, failed outcome) (list []option) {
 					continue
 				}
 				f := ratio(int64(is-was), grown)
-				if k == 1 && failed.node.Is("Expand") {
+				if failed.node.Is("Attention") {
+					t.axis(failed.node, 3, back, f)
+				} else if k == 1 && failed.node.Is("Expand") {
 					t.element(failed.node, k, back, f)
 				} else {
 					t.axis(failed.node, k, back, f)
@@ -222,6 +251,11 @@ func (t *tracing) axis(n *onnx.Node, input, back int, f rat) {
 		after := len(x) - 1 - (axis+len(x))%max(len(x), 1) // axes of the data after the gathered one
 		if back >= after && back < after+i {
 			t.axis(p, 1, back-after, f)
+		}
+	case p.Is("GatherND") && t.constantOf(slot{node: p, input: 1}) != nil:
+		c := t.constantOf(slot{node: p, input: 1})
+		if after := len(shape) - (c.tensor.Rank() - 1); back >= after { // axes of the data after the indexed ones
+			t.axis(p, 1, back-after+1, f)
 		}
 	case slices.Equal(shape, t.shapes[p.Input(0)]):
 		t.axis(p, 0, back, f)

@@ -153,6 +153,8 @@ var forms = map[string]struct {
 	"pool of six":                {six, 2, 6, 0, "its attribute kernel_shape may come from the size 6"},
 	"split":                      {split, 2, 6, 0, "it has 6 outputs, as many as the size"},
 	"split of channels":          {channels, 2, 3, 0, ""},
+	"grid of indices":            {grid, 2, 6, 0, ""},
+	"heads in layers":            {layers, 2, 8, 0, ""},
 	"chunks":                     {chunks, 2, 12, 0, "several of its numbers"},
 }
 
@@ -299,6 +301,33 @@ func channels(b *onnxtest.Builder, x *onnx.Value, _, _ int) {
 	p := []*onnx.Value{b.Graph.NewValue("q"), b.Graph.NewValue("k"), b.Graph.NewValue("v")}
 	b.Graph.AddNode("Split", []*onnx.Value{b.Op("CumSum", x, 1), b.Ints(8, 4, 4)}, p, onnx.IntAttr("axis", 2))
 	b.Output(b.Op("Concat", p[0], p[2], p[1], onnx.IntAttr("axis", 2)))
+}
+
+// grid reads a channel by the indices of rows and positions.
+func grid(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
+	var places []int64
+	for i := range batch * n {
+		places = append(places, int64(i/n), int64(i%n))
+	}
+	at := onnx.NewInt64s("places", places)
+	at.Dims = ints(batch, 1, 1, n, 2)
+	y := b.Op("GatherND", b.Op("Gather", x, 0, onnx.IntAttr("axis", 2)), b.Constant(at))
+	y = b.Op("Where", b.Op("Greater", y, 0.3), y, -9.0)
+	s := b.Op("MatMul", x, b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1})))
+	s = b.Op("Add", b.Op("Unsqueeze", s, []int64{1}), y)
+	y = b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), b.Op("Unsqueeze", x, []int64{1}))
+	b.Output(b.Op("Squeeze", y, []int64{1}))
+}
+
+// layers joins four heads with the batch, which is as much as the length, in each of five layers.
+func layers(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
+	for range 5 {
+		y := b.Op("Transpose", b.Op("Reshape", x, ints(batch, n, 4, 4)), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		y = b.Op("CumSum", b.Op("Reshape", y, ints(4*batch, n, 4)), 1)
+		y = b.Op("Transpose", b.Op("Reshape", y, ints(batch, 4, n, 4)), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+		x = b.Op("Add", x, b.Op("Tanh", b.Op("Reshape", y, ints(batch, n, width))))
+	}
+	b.Output(x)
 }
 
 // chunks attends to chunks of four positions.
@@ -512,10 +541,12 @@ func decoder(batch, past, n int) *onnx.Model {
 	}
 	x := b.Op("Gather", weights(b, width), b.Input("input_ids", onnx.Int64, batch, n))
 	mask := b.Op("Unsqueeze", b.Input("attention_mask", onnx.Int64, batch, past+n), []int64{1})
-	angles, near := make([]float32, 0, n*width), make([]byte, n*(past+n))
+	angles, sines, near := make([]float32, 0, n*width), make([]float32, 0, n*width), make([]byte, n*(past+n))
 	for i := range n {
 		for k := range width {
 			angles = append(angles, float32(past+i)*float32(math.Pow(10, -float64(k)/width)))
+			rate := float32(math.Pow(10000, -float64(k%8)/8))
+			sines = append(sines, float32(math.Sin(float64(float32(past+i)*rate))))
 		}
 		for k := range past + n {
 			if past+i-k < 7 {
@@ -524,6 +555,7 @@ func decoder(batch, past, n int) *onnx.Model {
 		}
 	}
 	x = b.Op("Mul", x, b.Op("Cos", b.Floats(ints(n, width), angles...)))
+	x = b.Op("Add", x, b.Floats(ints(n, width), sines...))
 	keys := b.Op("Concat", b.Input("past", onnx.Float, batch, 1, past, width),
 		b.Op("Reshape", x, ints(batch, 1, n, width)), onnx.IntAttr("axis", 2))
 	seen := b.Op("LessOrEqual", count(0, past+n, 1, int64(past+n)), count(past, n, int64(n), 1))
@@ -595,17 +627,38 @@ func TestDecoder(t *testing.T) {
 	}
 }
 
+// opAttention is the standard's op, which hides the keys after the end of a mask that is too short.
+func opAttention(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
+	mask := make([]byte, n*n)
+	for i := range mask {
+		if i%n <= i/n {
+			mask[i] = 1
+		}
+	}
+	seen, _ := onnx.NewTensor("seen", onnx.Bool, ints(1, 1, n, n), mask)
+	every, _ := onnx.NewTensor("every", onnx.Bool, ints(1, 1, 1, n), slices.Repeat([]byte{1}, n))
+	both := b.Op("And", b.Constant(seen), b.Constant(every))
+	q := b.Op("Reshape", x, ints(batch, 1, n, width))
+	b.Output(b.Op("Squeeze", b.Op("Attention", q, q, q, both), []int64{1}))
+}
+
 // TestExtendMasks accepts the user's word for a mask, and reports it.
 func TestExtendMasks(t *testing.T) {
-	g := attention(causal)
-	m := g.model(2, 6)
-	r, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, []string{"batch", "sequence"},
-		dims.Options{ExtendMasks: true})
-	if err != nil || !strings.Contains(r.Dims[1].Reason, "assumed to continue") {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	x := random(1, 9)
-	if want, got := run(t, g.model(1, 9), x), run(t, m, x); !slices.Equal(want.F, got.F) {
-		t.Error("another result")
+	for name, c := range map[string]struct {
+		graph
+		opset int64
+	}{"nodes": {attention(causal), 17}, "op": {opAttention, 24}} {
+		m := c.model(2, 6)
+		m.ImportOpset("", c.opset)
+		r, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, []string{"batch", "sequence"},
+			dims.Options{ExtendMasks: true})
+		if err != nil || !strings.Contains(r.Dims[1].Reason, "assumed to continue") {
+			t.Fatalf("%s: %+v, %v", name, r, err)
+		}
+		x, longer := random(1, 9), c.model(1, 9)
+		longer.ImportOpset("", c.opset)
+		if want, got := run(t, longer, x), run(t, m, x); !slices.Equal(want.F, got.F) {
+			t.Errorf("%s: another result", name)
+		}
 	}
 }

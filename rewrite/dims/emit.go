@@ -314,6 +314,17 @@ func (e *emitter) table(c *constant, lengths map[int]*sum, diag *sum) (*onnx.Val
 		if v, err = e.waves(c, length(f.waves.positions), diag); err != nil {
 			return nil, err
 		}
+	case f.grid != nil:
+		parts, each := []*onnx.Value{}, e.list(append(slices.Clone(t.Dims()[:t.Rank()-1]), 1), lengths)
+		for _, l := range f.grid {
+			p := e.scalar(l.start)
+			if l.by != 0 {
+				p = count(l.axis, p, l.by)
+			}
+			parts = append(parts, e.op("Expand", nil, p, each))
+		}
+		axis := onnx.IntAttr("axis", int64(t.Rank()-1))
+		v = e.cast(e.op("Concat", []*onnx.Attribute{axis}, parts...), onnx.Int64, t.DataType)
 	case f.linear >= 0:
 		var start *onnx.Value
 		if diag != nil {

@@ -42,6 +42,11 @@ func (a *analysis) choose() (*choice, error) {
 		if lists[i], err = a.search(i).variants(); err != nil {
 			return nil, err
 		}
+		if list := lists[i]; list[0].rows {
+			for at := range list[0].factors {
+				a.rows[at] = true
+			}
+		}
 	}
 	var kept []*choice
 	var failed error

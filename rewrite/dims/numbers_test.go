@@ -148,7 +148,10 @@ func TestFamilies(t *testing.T) {
 		{"f0 0 0 1/0 0 0 0", "step 2", []int{1, 3}, "f0 0 1/"},
 		{"f0 0 1 1/", "step 1", []int{2, 3}, "f0 0 1/0 0 0"},
 		{"f1/1/0/0", "step -2", []int{1, 1}, "f0/"},
-		{"f0 1 1/0 0 1/1 0 0", "", []int{3, 4}, ""}, // a window
+		{"f0 1 1/0 0 1/1 0 0", "step 0 window 2", []int{3, 4}, "f0 0 1 1/1 0 0 1/1 1 0 0"},
+		{"f0 1 1/0 0 1/2 0 0", "", []int{3, 4}, ""},
+		{"f-2 -1 0/-4 -2 0/-16 -8 0", "angles -2", []int{3, 4}, "f1 2 3 4/2 4 6 8/8 16 24 32"},
+		{"f-2 -1 0/-4 -2 0/-6 -3 1", "", []int{3, 4}, ""},
 		{"f0 1 1/0 1 1/0 0 0", "", []int{4, 3}, ""}, // no diagonal
 		{"f0 1 1/0 2 1/0 0 0", "", []int{4, 3}, ""},
 		{"4 6 8", "count 4 by 2 along 0", []int{maxTable + 1}, ""},
@@ -161,7 +164,11 @@ func TestFamilies(t *testing.T) {
 		if start := k.original(slot{part: diagonal}); f.linear >= 0 {
 			kind = fmt.Sprintf("count %d by %d along %d", start, f.by, f.linear)
 		} else if f.step {
-			kind = fmt.Sprintf("step %d", start)
+			if kind = fmt.Sprintf("step %d", start); f.window > 0 {
+				kind += fmt.Sprintf(" window %d", f.window)
+			}
+		} else if f.waves != nil {
+			kind = fmt.Sprintf("angles %d", start)
 		}
 		expect(t, c.table, kind, c.kind)
 		expect(t, c.table, k.original(slot{part: lengthOf(0)}), int64(x.Shape[0]))
@@ -191,6 +198,18 @@ func TestBasesOfWaves(t *testing.T) {
 			}
 			if got := findWaves(x, 0, 1); got == nil || !sameRates(got.rates, w.rates) {
 				t.Errorf("base %g, form %d: %+v", base, form, got)
+			}
+			for cosine := range 2 { // later positions
+				y := floats(make([]float64, 3*n)...)
+				y.Shape, w.first = x.Shape, 5
+				w.cosine = slices.Repeat([]bool{cosine == 1}, n)
+				for i := range y.F {
+					y.F[i] = w.value(i/n, i%n, w.rates)
+				}
+				if got := findWaves(y, 0, 1); got == nil || got.first != 5 || !sameRates(got.rates, w.rates) ||
+					!slices.Equal(got.cosine, w.cosine) {
+					t.Errorf("base %g, form %d from position 5: %+v", base, form, got)
+				}
 			}
 			if x.F[n+1] += 1e-5; findWaves(x, 0, 1) != nil {
 				t.Errorf("base %g, form %d: found in spite of another element", base, form)

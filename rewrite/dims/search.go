@@ -313,13 +313,35 @@ func (s *search) further(r *reading, failed outcome, quick bool) ([]option, erro
 	return found, err
 }
 
-// candidates lists options of constants that a node depends on and that are not in a reading, the most likely and the
-// nearest first.
+// candidates lists options of constants that a node depends on and that are not in a reading: first those that the
+// reading takes for another constant of the kind, as in other layers, then the most likely and the nearest.
 func (s *search) candidates(r *reading, failed outcome) []option {
 	n := failed.node
 	type found struct {
 		option
 		distance int
+		another  int // 0 if another constant has it, 2 if it belongs to a dimension of rows, or 1
+	}
+	type part struct {
+		kind string
+		part int
+		by   rat
+	}
+	others := map[part]bool{}
+	for at, f := range r.factors {
+		others[part{s.constantOf(at).kind, at.part, f[s.dim]}] = true
+	}
+	add := func(list []found, c *constant, o option, distance int) []found {
+		another := 0
+		for at, f := range o.set {
+			if !others[part{c.kind, at.part, f}] {
+				another = max(another, 1)
+			}
+			if s.rows[at] {
+				another = 2
+			}
+		}
+		return append(list, found{o, distance, another})
 	}
 	var list []found
 	size := s.dims[s.dim].Size
@@ -333,19 +355,19 @@ func (s *search) candidates(r *reading, failed outcome) []option {
 						taken = taken || f != nil && f[s.dim].num != 0
 					}
 					if !taken {
-						list = append(list, found{o, distance})
+						list = add(list, c, o, distance)
 					}
 				}
 				if x == n {
 					for _, o := range s.demanded(c, r, failed) {
-						list = append(list, found{o, distance})
+						list = add(list, c, o, distance)
 					}
 				}
 			}
 		}
 	}
 	slices.SortStableFunc(list, func(a, b found) int {
-		return cmp.Or(cmp.Compare(a.how, b.how), cmp.Compare(a.distance, b.distance))
+		return cmp.Or(cmp.Compare(a.another, b.another), cmp.Compare(a.how, b.how), cmp.Compare(a.distance, b.distance))
 	})
 	options := make([]option, len(list))
 	for i, x := range list {

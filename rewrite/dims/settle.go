@@ -40,7 +40,8 @@ func (a *analysis) settled(c *choice) error {
 			if v.rows || c.recorded[i] > d.Size {
 				continue
 			}
-			if k.family.short && s.part < 0 && f[i].num != 0 {
+			if axis, ok := s.axis(); k.family.short && s.part < 0 && f[i].num != 0 &&
+				!(ok && k.tensor.Shape[axis] >= fewest) {
 				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, [0, 1], need not be a count; "+
 					"pass recorded outputs of a greater size", k.value.Name)}
 			}
@@ -85,7 +86,8 @@ func (c *choice) isMask(a *analysis, k *constant, dim int) bool {
 		if f == nil || f[dim].num == 0 {
 			continue
 		}
-		if grows++; k.family.step || k.family.linear < 0 && (grows > 1 || axis == k.tensor.Rank()-1) {
+		if grows++; k.family.step || k.family.linear < 0 && k.family.grid == nil &&
+			(grows > 1 || axis == k.tensor.Rank()-1) {
 			return true
 		}
 	}

@@ -54,6 +54,7 @@ type constant struct {
 	// inferred is the index of the element of a shape that is -1 in the model, or -1 if there is none. tensor has its
 	// value at export.
 	inferred int
+	kind     string // of the node, the input and the elements: layers have constants of one kind
 }
 
 // mostElements bounds the elements of a constant whose elements are sizes.

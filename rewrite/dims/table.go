@@ -23,7 +23,15 @@ type family struct {
 	low, high     int   // positions of such elements
 	// window bounds the distance of positions in a table over rows and columns, if recorded outputs show it, or is 0.
 	window int64
-	waves  *waves
+	// grid lists, for each position along the last axis, how indices for GatherND count.
+	grid  []line
+	waves *waves
+}
+
+// A line is a list of integers in equal steps along an axis, or one integer if there is no step.
+type line struct {
+	axis      int
+	start, by int64
 }
 
 // fewest is the number of integers in equal steps that make a count.
@@ -50,24 +58,32 @@ func familyOf(t *reference.Tensor) family {
 		}
 	case 2:
 		if f.findStep(t, varying[0], varying[1]); !f.step {
-			if f.waves = findAngles(t, varying[0], varying[1]); f.waves == nil {
-				f.waves = findWaves(t, varying[0], varying[1])
+			p, q := varying[0], varying[1]
+			if f.waves = findAngles(t, p, q); f.waves == nil {
+				f.waves = findAngles(t, q, p)
+			}
+			if f.waves == nil {
+				f.waves = findWaves(t, p, q)
 			}
 		}
+	}
+	if len(varying) > 1 && !f.step && t.I != nil && t.DataType != onnx.Bool {
+		f.findGrid(t)
 	}
 	return f
 }
 
 // grows reports whether the table can be extended along one axis while the others stay.
 func (f *family) grows(axis int) bool {
-	return f.even != nil && (f.even[axis] || f.linear == axis || f.waves != nil && axis == f.waves.positions ||
+	return f.even != nil && (f.even[axis] || f.grid != nil && axis < len(f.even)-1 || f.linear == axis ||
+		f.waves != nil && axis == f.waves.positions ||
 		f.step && (axis == f.rows || axis == f.columns))
 }
 
 // windowed reports whether the table may be a mask whose window is longer than the table.
 func (f *family) windowed(t *reference.Tensor) bool {
 	n := t.Rank()
-	return n >= 2 && (f.step && f.rows == n-2 && f.columns == n-1 ||
+	return n >= 2 && f.window == 0 && (f.step && f.rows == n-2 && f.columns == n-1 ||
 		t.DataType == onnx.Bool && f.even != nil && !slices.Contains(f.even, false))
 }
 
@@ -79,7 +95,7 @@ func (f *family) outside(shape []int, row, column int) bool {
 
 // counts returns the axis of equal steps or of angles of positions, or -1.
 func (f *family) counts() int {
-	if f.waves != nil && f.waves.angles {
+	if f.waves != nil && f.waves.first > 0 {
 		return f.waves.positions
 	}
 	return f.linear
@@ -128,6 +144,37 @@ func (f *family) findLinear(t *reference.Tensor, axis int) {
 	f.linear, f.start, f.by = axis, t.I[0], by
 }
 
+// findGrid looks for integers that count along at most one axis, another one for each position along the last axis.
+func (f *family) findGrid(t *reference.Tensor) {
+	last := t.Rank() - 1
+	var grid []line
+	for k := range t.Shape[last] {
+		part, l := slice(t, last, k, k+1), line{}
+		for axis := range last {
+			if isEven(part, axis) {
+				continue
+			}
+			one := family{linear: -1}
+			if one.findLinear(part, axis); one.linear < 0 || l.by != 0 {
+				return
+			}
+			l = line{axis, one.start, one.by}
+			f.short = f.short || one.short
+		}
+		if l.by == 0 {
+			l.start = part.I[0]
+		}
+		grid = append(grid, l)
+	}
+	s := onnx.RowMajor(t.Shape)
+	for i, x := range t.I {
+		if l := grid[i%t.Shape[last]]; x != l.start+l.by*int64(i/s[l.axis]%t.Shape[l.axis]) {
+			return
+		}
+	}
+	f.grid = grid
+}
+
 // findStep looks for a mask over two axes.
 func (f *family) findStep(t *reference.Tensor, rows, columns int) {
 	s := onnx.RowMajor(t.Shape)
@@ -135,6 +182,7 @@ func (f *family) findStep(t *reference.Tensor, rows, columns int) {
 	at := func(i, k int) int { return i*s[rows] + k*s[columns] }
 	low, high := at(n-1, 0), at(0, m-1)
 	if same(t, low, high) {
+		f.findBand(t, rows, columns, at)
 		return
 	}
 	greatest, least := -int64(n), int64(m)
@@ -152,6 +200,31 @@ func (f *family) findStep(t *reference.Tensor, rows, columns int) {
 	}
 	if least == greatest+1 {
 		f.step, f.rows, f.columns, f.diagonal, f.low, f.high = true, rows, columns, greatest, low, high
+	}
+}
+
+// findBand looks for a mask with a window: elements are high beyond the diagonal and outside of the window.
+func (f *family) findBand(t *reference.Tensor, rows, columns int, at func(i, k int) int) {
+	n, m, low := t.Shape[rows], t.Shape[columns], -1
+	least, greatest := int64(m), -int64(n)
+	for i := range n {
+		for k := range m {
+			if d := int64(k - i); !same(t, at(i, k), at(0, m-1)) {
+				low, least, greatest = at(i, k), min(least, d), max(greatest, d)
+			}
+		}
+	}
+	for i := range n {
+		for k := range m {
+			inside := int64(k-i) >= least && int64(k-i) <= greatest
+			if inside && !same(t, at(i, k), low) || !inside && !same(t, at(i, k), at(0, m-1)) {
+				return
+			}
+		}
+	}
+	if window := int64(m-n) - least + 1; low >= 0 && window > 0 && rows == t.Rank()-2 {
+		f.step, f.rows, f.columns, f.diagonal, f.low, f.high = true, rows, columns, greatest, low, at(0, m-1)
+		f.window = window
 	}
 }
 
@@ -183,8 +256,9 @@ func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*re
 		}
 		if w := f.waves; w != nil {
 			later := int(diagonal) - w.first // of the first position
-			if k := i / to[w.positions] % shape[w.positions]; k >= t.Shape[w.positions] || later != 0 {
-				out.F[i] = w.value(k+later, i/to[w.channels]%shape[w.channels], w.rates)
+			k := i/to[w.positions]%shape[w.positions] + later
+			if place += later * from[w.positions]; k < 0 || k >= t.Shape[w.positions] {
+				out.F[i] = w.value(k, i/to[w.channels]%shape[w.channels], w.rates)
 				continue
 			}
 		}
@@ -195,6 +269,9 @@ func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*re
 			}
 		}
 		switch {
+		case f.grid != nil:
+			l := f.grid[i%shape[len(shape)-1]]
+			out.I[i] = l.start + l.by*int64(i/to[l.axis]%shape[l.axis])
 		case f.window > 0 && !f.step:
 			out.I[i] = t.I[0]
 			if f.outside(shape, i/shape[len(shape)-1]%shape[len(shape)-2], i%shape[len(shape)-1]) {

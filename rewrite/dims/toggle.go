@@ -1,6 +1,9 @@
 package dims
 
-import "math"
+import (
+	"maps"
+	"math"
+)
 
 // toggles lists variants in which one more number depends on the dimension, or all equal numbers do.
 func (e *search) toggles(v *variant) (list []*variant) {
@@ -42,10 +45,11 @@ func (e *search) toggles(v *variant) (list []*variant) {
 	return append(append(list, e.together(v)...), e.shifted(v)...)
 }
 
-// shifted lists variants in which the diagonals of masks follow a dimension with their columns, all of them or one: the
-// positions before the first row.
+// shifted lists variants in which the positions before the first row follow a dimension: the diagonals of masks whose
+// columns do, one of them or all, all counts and angles that start at the size, and both.
 func (e *search) shifted(v *variant) (list []*variant) {
-	all := map[slot]rat{}
+	diagonals, starts := map[slot]rat{}, map[slot]rat{}
+	var first *constant
 	for _, c := range e.constants {
 		by := func(part int) rat {
 			if f := v.factors[slot{c.node, c.input, part}]; f != nil {
@@ -55,14 +59,28 @@ func (e *search) shifted(v *variant) (list []*variant) {
 		}
 		f, at := &c.family, slot{c.node, c.input, diagonal}
 		columns := by(lengthOf(f.columns))
-		if f.step && columns.num != 0 && by(lengthOf(f.rows)).num == 0 && by(diagonal).num == 0 {
-			all[at] = columns
+		switch {
+		case by(diagonal).num != 0:
+			continue
+		case f.step && columns.num != 0 && by(lengthOf(f.rows)).num == 0:
+			diagonals[at] = columns
 			set := map[slot]rat{at: columns}
 			list = append(list, &variant{reading: v.with(e.dim, len(e.dims), set), toggled: c})
+		case f.counts() >= 0 && f.first() == e.dims[e.dim].Size:
+			starts[at] = rat{1, 1}
+		default:
+			continue
+		}
+		if first == nil {
+			first = c
 		}
 	}
-	if len(list) > 1 {
-		list = append(list, &variant{reading: v.with(e.dim, len(e.dims), all), toggled: list[0].toggled})
+	both := maps.Clone(diagonals)
+	maps.Copy(both, starts)
+	for _, set := range []map[slot]rat{diagonals, starts, both} {
+		if len(set) > 1 {
+			list = append(list, &variant{reading: v.with(e.dim, len(e.dims), set), toggled: first})
+		}
 	}
 	return list
 }

@@ -71,6 +71,7 @@ type analysis struct {
 	byInput   map[*onnx.Node][]*constant
 	place     map[*onnx.Node]int // of nodes of the main graph, or of the node there that contains them
 	index     map[*onnx.Node]int // of nodes with constants, in order
+	rows      map[slot]bool      // numbers that follow a dimension whose rows are independent
 	steps     int
 	memo      memo
 	see       func(n *onnx.Node, s *reference.Scope) // called with the nodes that run; may be nil
@@ -81,7 +82,7 @@ type analysis struct {
 
 func newAnalysis(m *onnx.Model, dims []*Dim, o Options) (*analysis, error) {
 	a := &analysis{model: m, dims: dims, byInput: map[*onnx.Node][]*constant{}, place: map[*onnx.Node]int{},
-		index: map[*onnx.Node]int{}, Options: o}
+		index: map[*onnx.Node]int{}, rows: map[slot]bool{}, Options: o}
 	var err error
 	if a.constants, err = constants(m); err != nil {
 		return nil, err
@@ -94,7 +95,10 @@ func newAnalysis(m *onnx.Model, dims []*Dim, o Options) (*analysis, error) {
 			f = familyOf(c.tensor)
 			families[c.value] = f
 		}
-		c.family = f
+		c.family, c.kind = f, fmt.Sprint(c.node.OpType, c.input, c.tensor.Shape)
+		if c.hasSizes() {
+			c.kind += fmt.Sprint(c.tensor.I)
+		}
 		a.byInput[c.node] = append(a.byInput[c.node], c)
 	}
 	for i, n := range m.Graph.Nodes {
@@ -301,6 +305,9 @@ func (a *analysis) runWith(r *reading, sizes []int64, in map[string]*reference.T
 			}
 		}
 		scope = s
+		if err := a.masked(n, s); err != nil {
+			return nil, err
+		}
 		if a.see != nil {
 			a.see(n, s)
 		}
@@ -359,7 +366,8 @@ func (a *analysis) learn() error {
 	if err != nil {
 		return err
 	}
-	a.shapes, a.before = map[*onnx.Value][]int{}, map[*onnx.Node][][]int{}
+	a.shapes = map[*onnx.Value][]int{}
+	before := map[*onnx.Node][][]int{}
 	a.see = func(n *onnx.Node, s *reference.Scope) {
 		for _, v := range n.Inputs {
 			if v != nil && v.Producer != nil {
@@ -368,10 +376,23 @@ func (a *analysis) learn() error {
 				}
 			}
 		}
-		a.before[n] = extents(n, s)
+		before[n] = extents(n, s)
 	}
-	defer func() { a.see = nil }()
+	defer func() { a.see, a.before = nil, before }()
 	return a.run(&reading{}, a.exported(), in).err
+}
+
+// masked returns an error if the mask of an Attention has fewer columns than keys, and has as many at export. The op
+// hides the other keys, but a mask of the old size must follow.
+func (a *analysis) masked(n *onnx.Node, s *reference.Scope) error {
+	if !n.Is("Attention") || a.before == nil {
+		return nil
+	}
+	was, is := a.before[n], scores(n, s)
+	if len(was) == 2 && len(is) == 2 && was[0][0] == was[1][0] && is[0][0] != is[1][0] {
+		return fmt.Errorf("its mask has %d columns for %d keys", is[0][0], is[1][0])
+	}
+	return nil
 }
 
 // resolve replaces -1 in the shapes of Reshape by the size at export. Otherwise -1 would absorb a wrong size baked in

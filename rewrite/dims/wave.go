@@ -35,7 +35,7 @@ func findAngles(t *reference.Tensor, positions, channels int) *waves {
 	s := onnx.RowMajor(t.Shape)
 	at := func(i, k int) float64 { return t.F[i*s[positions]+k*s[channels]] }
 	w := &waves{positions: positions, channels: channels, angles: true, rates: make([]float64, m)}
-	if first := at(0, 0) / (at(1, 0) - at(0, 0)); first >= 0 && first < maxTable {
+	if first := at(0, 0) / (at(1, 0) - at(0, 0)); math.Abs(first) < maxTable {
 		w.first = int(math.Round(first))
 	}
 	fits := func(k int) bool {
@@ -48,6 +48,9 @@ func findAngles(t *reference.Tensor, positions, channels int) *waves {
 	}
 	for k := range m {
 		low := float32(at(1, k) / float64(w.first+1))
+		if w.first < 0 { // as biases by distance, the last of which is 0
+			low = float32(at(0, k) / float64(w.first))
+		}
 		rates := []float32{low, math.Nextafter32(low, 0), math.Nextafter32(low, 2*low)}
 		if !slices.ContainsFunc(rates, func(r float32) bool { w.rates[k] = float64(r); return fits(k) }) {
 			return nil
@@ -65,14 +68,14 @@ func findWaves(t *reference.Tensor, positions, channels int) *waves {
 	s := onnx.RowMajor(t.Shape)
 	at := func(i, k int) float64 { return t.F[i*s[positions]+k*s[channels]] }
 	w := &waves{positions: positions, channels: channels, cosine: make([]bool, m)}
+	first := 0 // or with a cache, up to mostFirst
 	for k := range m {
-		switch at(0, k) {
-		case 0:
-		case 1:
-			w.cosine[k] = true
-		default:
-			return nil
+		if w.cosine[k] = at(0, k) == 1; at(0, k) != 0 && at(0, k) != 1 {
+			first = mostFirst
 		}
+	}
+	if slices.ContainsFunc(t.F, func(x float64) bool { return !(math.Abs(x) <= 1) }) {
+		return nil
 	}
 	fits := func(rates []float64) bool {
 		for i := range n {
@@ -84,20 +87,31 @@ func findWaves(t *reference.Tensor, positions, channels int) *waves {
 		}
 		return true
 	}
-	for _, rates := range w.candidates(m) {
-		if !fits(rates) {
-			continue
+	candidates := w.candidates(m)
+	for w.first = min(first, 1); w.first <= first; w.first++ {
+		for kind := range 1 + min(first, 1) {
+			for k := 0; k < m && first > 0; k++ { // with a cache, all are sines or all are cosines
+				w.cosine[k] = kind == 1
+			}
+			for _, rates := range candidates {
+				if !fits(rates) {
+					continue
+				}
+				if w.rates != nil && !sameRates(w.rates, rates) {
+					return nil // the rows do not show it
+				}
+				w.rates = rates
+			}
+			if w.rates != nil {
+				return w
+			}
 		}
-		if w.rates != nil && !sameRates(w.rates, rates) {
-			return nil // the rows do not show it
-		}
-		w.rates = rates
 	}
-	if w.rates == nil {
-		return nil
-	}
-	return w
+	return nil
 }
+
+// mostFirst bounds the positions before a table of sines or cosines.
+const mostFirst = 4096
 
 func sameRates(a, b []float64) bool {
 	for i := range a {
@@ -174,7 +188,7 @@ func (e *emitter) waves(c *constant, length *onnx.Value, first *sum) (*onnx.Valu
 	n := int64(t.Shape[w.positions])
 	last := e.op("Squeeze", nil, e.op("Max", nil, end, e.ints(n)))
 	places := e.op("Range", nil, e.scalar(n), last, e.scalar(1))
-	if from > 0 {
+	if from != 0 {
 		places = e.op("Add", nil, places, e.scalar(int64(from)))
 	}
 	places = e.cast(places, onnx.Int64, onnx.Float)
