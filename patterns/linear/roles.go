@@ -43,13 +43,14 @@ const agree = 1e-7
 type run struct {
 	of            map[*onnx.Value][]float64
 	ordered       map[operand][]float64 // memo of in
+	products      map[pair][]float64    // memo of product
 	rows, present []float64
 	batch, tokens int
 }
 
 func (s *span) newRun(world int) *run {
-	return &run{of: map[*onnx.Value][]float64{}, ordered: map[operand][]float64{}, batch: s.batch[world],
-		tokens: s.tokens[world]}
+	return &run{of: map[*onnx.Value][]float64{}, ordered: map[operand][]float64{},
+		products: map[pair][]float64{}, batch: s.batch[world], tokens: s.tokens[world]}
 }
 
 // trial runs a span in a world. Decays and shares must be of one sign: all numbers are negative, or those of narrow
@@ -161,8 +162,25 @@ func (s *span) among(first, second *run) bool {
 	return false
 }
 
+// division is how rows may be divided.
+type division struct {
+	*onnx.Value
+	layout layout
+	heads  int
+}
+
 // operand returns a value with its rows divided into heads, or nil if it has no such layout.
 func (s *span) operand(v *onnx.Value, l layout, heads int) *operand {
+	d := division{v, l, heads}
+	o, ok := s.divided[d]
+	if !ok {
+		o = s.divide(v, l, heads)
+		s.divided[d] = o
+	}
+	return o
+}
+
+func (s *span) divide(v *onnx.Value, l layout, heads int) *operand {
 	width := s.width(v)
 	if width == 0 || width%heads != 0 {
 		return nil
@@ -337,21 +355,42 @@ func divisors(heads, width int) (list []int) {
 	return list
 }
 
+// pair is queries and keys that may belong together, and the heads of the values.
+type pair struct {
+	q, k  operand
+	heads int
+}
+
+// product returns the product of the query and key of the first token for the head at i, of all sequences' heads. It is
+// asked for in order, and again for each choice of values, shares and layouts of the result.
+func (s *span) product(r *run, i int) float64 {
+	p := pair{*s.q, *s.k, s.heads}
+	list := r.products[p]
+	if i == len(list) {
+		s.budget.Spend(s.key / 8)
+		b, h := i/s.heads, i%s.heads
+		row := func(o *operand) []float64 {
+			at := (b*r.tokens*o.heads + h*o.heads/s.heads) * s.key
+			return o.in(r)[at : at+s.key]
+		}
+		list = append(list, dot(row(s.q), row(s.k)))
+		r.products[p] = list
+	}
+	return list[i]
+}
+
 // scales reports whether all first rows have the same scale.
 func (s *span) scales(r *run, times []float64) bool {
 	if !s.budget.Spend(16) {
 		return false
 	}
-	q, k := s.q.in(r), s.k.in(r)
 	var beta []float64
 	if s.beta != nil {
 		beta = s.beta.in(r)
 	}
 	for b := range r.batch {
 		for h := range s.heads {
-			at := func(o *operand) int { return (b*r.tokens*o.heads + h*o.heads/s.heads) * s.key }
-			i, j := at(s.q), at(s.k)
-			x := dot(q[i:i+s.key], k[j:j+s.key])
+			x := s.product(r, b*s.heads+h)
 			if beta != nil {
 				x *= beta[b*r.tokens*s.heads+h]
 			}

@@ -39,7 +39,8 @@ type span struct {
 	// batch and tokens are the numbers of sequences and tokens in the first worlds.
 	batch, tokens [infer.Worlds]int
 	worlds        int
-	bare          bool // no rows are added to the result
+	bare          bool                  // no rows are added to the result
+	divided       map[division]*operand // memo of operand
 	roles
 }
 
@@ -245,6 +246,7 @@ func (s *span) mayBe(v *onnx.Value, batch, tokens int) bool {
 
 // sized reads the numbers of sequences and tokens from the rows. One token does not show what is carried.
 func (s *span) sized(batch, tokens int) bool {
+	s.divided = map[division]*operand{}
 	for w := range s.worlds {
 		shape, ok := s.shapeIn(s.rows, w)
 		if !ok {
