@@ -90,7 +90,7 @@ func (s *span) findAll(seed *onnx.Node) bool {
 			continue // the match of a norm behind it may read through it
 		}
 		next := *s
-		e.state = nil
+		next.rows, next.blocks, e.state = e.rows, true, nil
 		found := false
 		for _, bare := range []bool{true, false} {
 			next.read, next.roles, next.bare = nil, roles{}, bare
@@ -99,7 +99,7 @@ func (s *span) findAll(seed *onnx.Node) bool {
 				break
 			}
 		}
-		if best != nil && !found {
+		if best != nil && !found && !next.isJoined() {
 			break
 		}
 	}

@@ -41,6 +41,7 @@ type span struct {
 	worlds        int
 	bare          bool                  // no rows are added to the result
 	divided       map[division]*operand // memo of operand
+	blocks        bool                  // several blocks may read rows of each operand, which are not its operands
 	roles
 }
 
@@ -105,11 +106,18 @@ func (s *span) ends(e exit, axes [2]int) bool {
 // operated tries operands ever further before the results.
 func (s *span) operated() bool {
 	var inside []*onnx.Value // operands that were tried and refused
-	for range maxCuts {
+	for tried := 0; tried < maxCuts; {
 		if !s.cut(inside) || s.budget.Spent() {
 			return false
 		}
-		if s.closed() && s.assigned() {
+		few := len(s.given) <= maxGiven
+		switch {
+		case few:
+			tried++
+		case !s.blocks:
+			return false
+		}
+		if few && s.closed() && s.assigned() && (!s.isJoined() || s.keepsRows()) {
 			s.widen()
 			s.read = []*operand{s.q, s.k, s.v, s.decay, s.beta, s.skip}
 			return s.cut(nil) && s.closed()
@@ -121,6 +129,50 @@ func (s *span) operated() bool {
 		inside = append(inside, last)
 	}
 	return false
+}
+
+// isJoined reports whether the rows become rows of a longer result: they may be those of one block of several.
+func (s *span) isJoined() bool {
+	v := s.rows
+	for range maxScores {
+		readers := slices.DeleteFunc(slices.Clone(s.g.Readers(v)), isSize)
+		if slices.ContainsFunc(readers, func(n *onnx.Node) bool {
+			return n.Is("Concat") || n.Is("Pad") || n.Is("ScatterND") || n.Is("ScatterElements")
+		}) {
+			return true
+		}
+		if len(readers) != 1 || !readers[0].Is("Cast") && !slices.Contains(views, readers[0].OpType) {
+			return false
+		}
+		v = readers[0].OutputValue(0)
+	}
+	return false
+}
+
+// keepsRows reports whether the result has as many rows as each operand, for all numbers of tokens.
+func (s *span) keepsRows() bool {
+	of, ok := s.tokensAxis(s.out)
+	for _, o := range []*operand{s.q, s.k, s.v, s.decay, s.beta, s.skip} {
+		if o == nil {
+			continue
+		}
+		axis, has := s.tokensAxis(o)
+		ok = ok && has && s.g.Facts.SameDim(o.Value, axis, s.rows, of)
+	}
+	return ok
+}
+
+// tokensAxis returns the axis of an operand that has a row for each token.
+func (s *span) tokensAxis(o *operand) (int, bool) {
+	shape, ok := s.shapeIn(o.Value, 0)
+	if !ok {
+		return 0, false
+	}
+	order := o.layout.order(shape, s.sizesOf(o))
+	if len(order) < 2 {
+		return 0, false
+	}
+	return int(order[1]), true
 }
 
 // exits follows the results of a seed to the values that they all pass through, in order.
@@ -306,9 +358,6 @@ func (s *span) cut(inside []*onnx.Value) bool {
 			s.isTaken(v, s.read...)):
 			seen[v] = true
 			s.given = append(s.given, v)
-			if len(s.given) > maxGiven {
-				return false
-			}
 			continue
 		case n == nil || n.Graph != s.g.Graph:
 			if seen[v] = true; s.past != nil {

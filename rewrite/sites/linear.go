@@ -30,6 +30,7 @@ type linear struct {
 	key, width   int64 // channels of a head's key, and of all queries of a token
 	perRow       int   // elements of a result for each token
 	rows         int   // tokens of the last trial
+	returned     int   // rows that the nodes returned for them
 	shape        []int // of the result in the first trial
 	alone        bool  // the next trial has one sequence of a number of tokens
 	outside      bool  // some numbers of the next trial are outside of their ranges
@@ -54,12 +55,14 @@ func (k *Checker) tryLinear(c *Site, worlds []int, r *prove.CheckReport) error {
 	before := claim.Before
 	claim.Before = func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
 		out, err := before(o, in)
+		x.returned = x.rows
 		switch {
 		case err != nil:
 		case x.perRow == 0:
 			x.perRow, x.shape = out[0].Len()/x.rows, out[0].Shape
 		case out[0].Len() != x.rows*x.perRow:
-			err = fmt.Errorf("they return %d of %d rows", out[0].Len()/x.perRow, x.rows)
+			x.returned = out[0].Len() / x.perRow
+			err = fmt.Errorf("they return %d of %d rows", x.returned, x.rows)
 		case x.alone && !x.isSequence(out[0].Shape):
 			err = fmt.Errorf("they return %v for one sequence of %d", out[0].Shape, x.rows)
 		}
@@ -87,7 +90,9 @@ func (x *linear) isSequence(shape []int) bool {
 	return true
 }
 
-// lengths tries all kinds of numbers on the sizes of the worlds, and normal ones on other lengths.
+// lengths tries all kinds of numbers on the sizes of the worlds, and normal ones on other lengths. Nodes that return
+// too few rows, of a fixed number of chunks, are tried on as many tokens as well: the worlds may only fill the first
+// chunk.
 func (x *linear) lengths(worlds []int) error {
 	for _, n := range worlds {
 		if err := x.kinds(world{x.run.Facts, n}, prove.Normal, prove.Small, prove.Zeros, prove.OneHot,
@@ -103,17 +108,22 @@ func (x *linear) lengths(worlds []int) error {
 	if !x.c.slice.varying {
 		return nil
 	}
-	for _, tokens := range spanLengths {
+	list := slices.Clone(spanLengths)
+	for i := 0; i < len(list); i++ {
+		tokens := list[i]
 		f := infer.AnalyzeTokens(x.run.Model, [infer.Worlds]int64{tokens, tokens, tokens})
 		if err := x.kinds(world{f, 0}, prove.Normal); err != nil {
 			return err
 		}
-		if list := &x.works; int64(x.rows) == tokens {
+		if to := &x.works; int64(x.rows) == tokens {
 			if x.failure != nil {
-				list = &x.fails
+				to = &x.fails
 				x.why = cmp.Or(x.why, x.failure)
+				if most := int64(x.returned); 0 < most && most < tokens && !slices.Contains(list, most) {
+					list = append(list, most)
+				}
 			}
-			*list = append(*list, tokens)
+			*to = append(*to, tokens)
 		}
 	}
 	return nil

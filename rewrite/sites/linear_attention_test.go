@@ -8,8 +8,11 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/rewrite"
 	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
 // TestOneChunk patches gated linear attention in an export that pads to a chunk of 64 tokens and drops all other
@@ -42,6 +45,51 @@ func TestOneChunk(t *testing.T) {
 			}
 			if !strings.HasPrefix(found, c.repairs) || (found == "") != (c.repairs == "") {
 				t.Errorf("repaired %q, want %q: %+v", found, c.repairs, r.Sites)
+			}
+		})
+	}
+}
+
+// TestThreeBlocks patches linear attention in an export of three blocks of 6 tokens, and compares the rows of the whole
+// model. Blocks that each begin without a state are another computation, but not for the tokens of the first one.
+func TestThreeBlocks(t *testing.T) {
+	for name, c := range map[string]struct {
+		carried bool
+		repairs string
+	}{
+		"a state": {true, "the nodes fail for 63, 64, 65 or 130 tokens (they return 18 of 63 rows), and not for " +
+			"1 or 18; "},
+		"no states": {false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plain, patched := onnxtest.New(18), onnxtest.New(18)
+			threeBlocks(plain, c.carried)
+			threeBlocks(patched, c.carried)
+			repairs := ""
+			for _, s := range applytest.Apply(t, patched.Model).Sites {
+				if s.Op == "LinearAttention" && s.Status == rewrite.Fused {
+					repairs += s.Check.Repairs
+				}
+			}
+			if !strings.HasPrefix(repairs, c.repairs) || (repairs == "") != (c.repairs == "") {
+				t.Errorf("repaired %q, want %q", repairs, c.repairs)
+			}
+			for _, tokens := range []int{1, 5, 6, 7, 13, 18} {
+				in := map[string]*reference.Tensor{}
+				for i, v := range plain.Model.Graph.Inputs {
+					shape := []int{2, 2, tokens, []int{4, 4, 5}[i]}
+					list := make([]float64, 4*tokens*shape[3])
+					for j := range list {
+						list[j] = math.Sin(float64(7*i + 3*j))
+					}
+					in[v.Name] = reference.NewFloats(onnx.Float, shape, list)
+				}
+				out := plain.Model.Graph.Outputs[0].Name
+				want, got := rewritetest.Run(t, plain.Model, in)[out], rewritetest.Run(t, patched.Model, in)[out]
+				far, scale := prove.Distance(want.F, got.F)
+				if !slices.Equal(want.Shape, got.Shape) || far > 1e-6*scale {
+					t.Errorf("%d tokens: %v differs by %g from %v", tokens, got.Shape, far, want.Shape)
+				}
 			}
 		})
 	}
@@ -123,6 +171,47 @@ func TestGatedDeltaNet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// threeBlocks adds linear attention with a constant decay of 18 tokens at most. Each block of 6 begins with the state
+// that the one before leaves, or with zeros.
+func threeBlocks(b builder, carried bool) {
+	const size, rate = 6, 0.1
+	q, k := b.Input("q", onnx.Float, "b", 2, "n", 4), b.Input("k", onnx.Float, "b", 2, "n", 4)
+	v := b.Input("v", onnx.Float, "b", 2, "n", 5)
+	batch := b.Op("Slice", b.Op("Shape", v), b.Ints(0), b.Ints(1))
+	zeros := b.Op("Expand", b.Floats([]int64{}, 0), b.Op("Concat", batch, b.Ints(2, 4, 5), onnx.IntAttr("axis", 0)))
+	turned := func(v value) value { return b.Op("Transpose", v, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})) }
+	var within, since, until []float32
+	for i := range size {
+		since = append(since, float32(math.Exp(-rate*float64(i+1))))
+		until = append(until, float32(math.Exp(-rate*float64(size-1-i))))
+		for j := range size {
+			factor := 0.0
+			if j <= i {
+				factor = math.Exp(-rate * float64(i-j))
+			}
+			within = append(within, float32(factor))
+		}
+	}
+	n := b.Op("Slice", b.Op("Shape", v), b.Ints(2), b.Ints(3))
+	state, all := zeros, []any{}
+	for from := int64(0); from < 3*size; from += size {
+		block := func(v value) value { return b.Op("Slice", v, b.Ints(from), b.Ints(from+size), b.Ints(2)) }
+		rows := b.Op("Min", b.Op("Max", b.Op("Sub", n, b.Ints(from)), b.Ints(0)), b.Ints(size))
+		first := func(v value, axis int64) value { return b.Op("Slice", v, b.Ints(0), rows, b.Ints(axis)) }
+		factors := first(first(b.Floats([]int64{size, size}, within...), 0), 1)
+		scores := b.Op("Mul", b.Op("MatMul", block(q), turned(block(k))), factors)
+		before := b.Op("Mul", block(q), first(b.Floats([]int64{size, 1}, since...), 0))
+		all = append(all, b.Op("Add", b.Op("MatMul", scores, block(v)), b.Op("MatMul", before, state)))
+		last := b.Op("Slice", b.Floats([]int64{size, 1}, until...), b.Op("Sub", b.Ints(size), rows), b.Ints(size),
+			b.Ints(0))
+		if carried {
+			state = b.Op("Add", b.Op("Mul", state, math.Exp(-rate*size)),
+				b.Op("MatMul", turned(b.Op("Mul", block(k), last)), block(v)))
+		}
+	}
+	b.Output(b.Op("Concat", append(all, onnx.IntAttr("axis", 2))...))
 }
 
 // oneChunk adds gated linear attention of at most size tokens. rows takes n rows of the chunk; bound changes an
