@@ -7,6 +7,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/attention"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/site"
+	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // Miss tells why a node that looked like part of a pattern did not match.
@@ -39,6 +40,9 @@ type Match struct {
 	// to Inputs and Outputs. It is nil if Problem tells why the opset does not allow it.
 	Replacement *onnx.Graph
 	Problem     error
+	// Intended holds, for constants of half types that the nodes read, the numbers that they are roundings of. The op
+	// computes with these numbers.
+	Intended map[*onnx.Value]*reference.Tensor
 	// Functions are the functions of pattern files that the replacement calls.
 	Functions []*onnx.Function
 	// Alike reports whether two values are computed by equal nodes from equal values, which the match treats as one. It

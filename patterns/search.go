@@ -169,6 +169,7 @@ func (f *finder) match(s *site.Site, forms ...*form) *Match {
 	d := forms[slices.IndexFunc(forms, func(d *form) bool { return d.op == s.Op })]
 	m := &Match{Pattern: d.name, Op: s.Op, Domain: s.Domain, Root: s.Root, Nodes: inOrder(f.view, s.Nodes),
 		Inputs: s.Inputs, Outputs: s.Outputs, Roles: s.Roles, Replacement: s.Replacement, Problem: s.Problem,
+		Intended:   s.Intended,
 		Attributes: s.Attributes, Alike: f.view.Alike, Repeats: f.repeats}
 	if m.Domain == "" {
 		m.Problem = cmp.Or(m.Problem, inOpset(m.Op, f.view.Facts.Opset()))

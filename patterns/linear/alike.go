@@ -28,7 +28,7 @@ func (s *span) assigned() bool {
 		return false
 	}
 	s.roles = *found
-	return true
+	return s.intended == nil || s.unrounds()
 }
 
 // form is the form of the nodes between the operands and the results.

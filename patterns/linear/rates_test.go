@@ -15,27 +15,37 @@ import (
 // lightning builds attention of two heads whose states decay at constant rates, in blocks of 4 tokens.
 type lightning struct {
 	*onnxtest.Builder
+	typ     onnx.DataType
 	rates   [2]float64
 	q, k, v *onnx.Value // [batch, heads, tokens, channels]
 }
 
-func newLightning(tokens any) *lightning {
+func newLightning(typ onnx.DataType, tokens any) *lightning {
 	b := onnxtest.New(18)
-	in := func(name string, width int) *onnx.Value { return b.Input(name, onnx.Float, "b", 2, tokens, width) }
-	return &lightning{b, [2]float64{0.3, 0.05}, in("q", 6), in("k", 6), in("v", 5)}
+	in := func(name string, width int) *onnx.Value { return b.Input(name, typ, "b", 2, tokens, width) }
+	return &lightning{b, typ, [2]float64{0.3, 0.05}, in("q", 6), in("k", 6), in("v", 5)}
+}
+
+// constant returns numbers rounded to the type.
+func (l *lightning) constant(shape []int, list ...float64) *onnx.Value {
+	t, err := reference.NewFloats(l.typ, shape, list).ToONNX("c")
+	if err != nil {
+		panic(err)
+	}
+	return l.Constant(t)
 }
 
 // factors returns a constant [heads, rows, columns].
 func (l *lightning) factors(rows, columns int, steps func(i, j int) float64) *onnx.Value {
-	var list []float32
+	var list []float64
 	for _, rate := range l.rates {
 		for i := range rows {
 			for j := range columns {
-				list = append(list, float32(math.Exp(-rate*steps(i, j))))
+				list = append(list, math.Exp(-rate*steps(i, j)))
 			}
 		}
 	}
-	return l.Floats([]int64{2, int64(rows), int64(columns)}, list...)
+	return l.constant([]int{2, rows, columns}, list...)
 }
 
 func (l *lightning) turned(v *onnx.Value) *onnx.Value {
@@ -62,7 +72,7 @@ func (l *lightning) block(q, k, v, state *onnx.Value, n int, mask func(i, j int)
 // zeros returns the state before the first token.
 func (l *lightning) zeros() *onnx.Value {
 	batch := l.Op("Slice", l.Op("Shape", l.q), l.Ints(0), l.Ints(1))
-	return l.Op("Expand", l.Floats([]int64{}, 0), l.Op("Concat", batch, l.Ints(2, 6, 5), onnx.IntAttr("axis", 0)))
+	return l.Op("Expand", l.constant([]int{}, 0), l.Op("Concat", batch, l.Ints(2, 6, 5), onnx.IntAttr("axis", 0)))
 }
 
 // sevenTokens writes a block of four tokens and one of three.
@@ -129,7 +139,7 @@ func TestConstantDecay(t *testing.T) {
 		}, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLightning(c.tokens)
+			l := newLightning(onnx.Float, c.tokens)
 			for _, v := range c.write(l) {
 				l.Output(v)
 			}
@@ -145,9 +155,66 @@ func TestConstantDecay(t *testing.T) {
 	}
 }
 
+// TestRoundedRates reads rates from tables of half types, whose numbers are roundings of powers, and demands that
+// tables which are no such roundings are refused.
+func TestRoundedRates(t *testing.T) {
+	for _, typ := range []onnx.DataType{onnx.Float16, onnx.BFloat16} {
+		for name, c := range map[string]struct {
+			mask  func(i, j int) float64
+			fast  float64 // the rate of the first head
+			found bool
+		}{
+			"powers":                       {causal, 0.3, true},
+			"powers that become zero":      {causal, 6, true},
+			"another decay within a block": {func(i, j int) float64 { return 2 * causal(i, j) }, 0.3, false},
+			"a power that is a bit off": {func(i, j int) float64 {
+				if i == 3 && j == 0 {
+					return 3.1
+				}
+				return causal(i, j)
+			}, 0.3, false},
+			"a window": {func(i, j int) float64 {
+				if i-j > 2 {
+					return math.Inf(1)
+				}
+				return causal(i, j)
+			}, 0.3, false},
+		} {
+			t.Run(typ.String()+" "+name, func(t *testing.T) {
+				l := newLightning(typ, 7)
+				l.rates[0] = c.fast
+				rows, state := l.sevenTokens(c.mask)
+				l.Output(rows)
+				l.Output(state)
+				matches, _ := patterns.Builtin().Find(l.Model.Graph, infer.Analyze(l.Model))
+				var all *patterns.Match
+				for _, m := range matches {
+					if m.Op == fused.LinearAttentionName && m.Outputs[0] == rows {
+						all = m
+					}
+				}
+				if (all != nil) != c.found {
+					t.Fatalf("found %v, want %v: %v", all != nil, c.found, matches)
+				}
+				if all == nil {
+					return
+				}
+				if len(all.Intended) == 0 {
+					t.Error("no constants are said to be roundings")
+				}
+				for i, got := range ratesOf(t, all) {
+					if want := -l.rates[i]; math.Abs(got-want) > 0x1p-8*-want {
+						t.Errorf("rate %v, want %v", got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
 // TestRatesOfLayers demands that layers of one form, with other rates, are told apart.
 func TestRatesOfLayers(t *testing.T) {
-	l := newLightning(7)
+	l := newLightning(onnx.Float, 7)
 	l.v, _ = l.sevenTokens(causal)
 	l.rates[1] = 0.2
 	l.v, _ = l.sevenTokens(causal)

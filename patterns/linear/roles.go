@@ -1,6 +1,7 @@
 package linear
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -27,13 +28,15 @@ type roles struct {
 	heads, key, val      int
 	factor               bool      // decay is the factor of the state and not its logarithm
 	rates                []float64 // of a constant decay, the logarithm for each head
-	scale                float64
-	skip                 *operand // rows that are added to the result; nil if there are none
-	skips                []float64
-	pastTurned           bool // the channels of values before those of keys
-	presentTurned        bool
-	norm                 bool
-	epsilon              float64
+	// intended holds what constants of half types are roundings of, if the rates are read from such.
+	intended      map[*onnx.Value]*reference.Tensor
+	scale         float64
+	skip          *operand // rows that are added to the result; nil if there are none
+	skips         []float64
+	pastTurned    bool // the channels of values before those of keys
+	presentTurned bool
+	norm          bool
+	epsilon       float64
 }
 
 // agree is the allowed difference of numbers computed in two orders, relative to the greatest.
@@ -99,6 +102,7 @@ func (s *span) trialOf(seed uint64, world int, past, factors bool, change func(v
 		out.of[s.past] = list
 		given[s.past] = reference.NewFloats(s.g.Facts.DataType(s.past), shape, list)
 	}
+	maps.Copy(given, s.intended)
 	want := []*onnx.Value{s.rows}
 	if s.present != nil {
 		want = append(want, s.present)
@@ -414,8 +418,15 @@ func (s *span) decays(r *run) bool {
 			left--
 		}
 	}
-	if s.decay, s.rates = nil, nil; left == 0 {
-		return s.computes(r) || s.rated() && s.computes(r)
+	if s.decay, s.rates, s.intended = nil, nil, nil; left == 0 {
+		if s.computes(r) || s.rated() && s.computes(r) {
+			return true
+		}
+		if s.rates == nil || !s.unrounds() {
+			return false
+		}
+		r = s.trial(3, 0, s.past != nil, s.factor)
+		return r != nil && s.computes(r)
 	}
 	taken := []*operand{s.q, s.k, s.v, s.beta, s.skip}
 	try := func(o *operand) bool {

@@ -9,7 +9,7 @@ import (
 // site makes the op compute the rows and the state after the last token.
 func (s *span) site() *site.Site {
 	made := site.New(s.g, fused.LinearAttentionName, s.rows.Producer)
-	made.Nodes = s.nodes
+	made.Nodes, made.Intended = s.nodes, s.intended
 	inputs := make([]*site.Operand, fused.LinearAttentionBeta+1)
 	names := fused.Lookup(made.Op).Inputs
 	rows := func(i int, what fused.Role, o *operand) {

@@ -41,7 +41,10 @@ type Site struct {
 	Roles           Roles // of the Inputs that have one
 	// Replacement holds the op and its adapters. Its inputs and outputs correspond to Inputs and Outputs.
 	Replacement *onnx.Graph
-	Problem     error // why the replacement is impossible in the model's opset or in a type
+	// Intended holds, for constants of half types that the nodes read, the numbers that they are roundings of. The op
+	// computes with these numbers.
+	Intended map[*onnx.Value]*reference.Tensor
+	Problem  error // why the replacement is impossible in the model's opset or in a type
 	// Parts are the sites that this one joins. They are used if it is not replaced as a whole.
 	Parts []*Site
 	// Smaller returns the next smaller site of the same block, to be used if this one is refused. It is nil, or returns

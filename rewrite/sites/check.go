@@ -71,6 +71,9 @@ func (k *Checker) Check(c *Site) (*prove.CheckReport, error) {
 // judge tries a site according to the policy of its op.
 func (k *Checker) judge(c *Site, worlds []int, r *prove.CheckReport) (err error) {
 	c.narrowest = coarsest(c, k.run.Facts)
+	if err := c.intended(); err != nil {
+		return err
+	}
 	switch {
 	case c.routing != nil:
 		err = k.tryRouted(c, r)
@@ -188,7 +191,16 @@ func (k *Checker) original(c *Site, w world, inputs []*reference.Tensor, exact b
 	for v, in := range c.slice.equal {
 		env[v] = env[in]
 	}
+	if exact {
+		maps.Copy(env, c.Match.Intended)
+	}
 	for _, v := range c.slice.known {
+		if exact && c.isIntended(v) {
+			if err := c.restate(e, w, v, env); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		t, ok := w.facts.Known(v, w.n)
 		if !ok {
 			return nil, unknownElsewhere(v)

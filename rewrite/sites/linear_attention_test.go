@@ -95,6 +95,37 @@ func TestThreeBlocks(t *testing.T) {
 	}
 }
 
+// TestRoundedTable patches linear attention whose decays are powers in a table of a half type. Without rounding the
+// nodes agree with the op as closely as in float32, and a table of other numbers is refused.
+func TestRoundedTable(t *testing.T) {
+	for _, typ := range []onnx.DataType{onnx.Float16, onnx.BFloat16} {
+		for _, off := range []float64{0, 0.05} {
+			b := onnxtest.New(18)
+			in := func(name string, width int) value { return b.Input(name, typ, "b", 2, 5, width) }
+			factors := make([]float64, 2*5*5)
+			for i := range factors {
+				if rate, d := 0.3/float64(1+i/25), i%25/5-i%5; d >= 0 {
+					factors[i] = math.Exp(-rate*float64(d) - off*float64(d*d))
+				}
+			}
+			table, err := reference.NewFloats(typ, []int{2, 5, 5}, factors).ToONNX("table")
+			if err != nil {
+				t.Fatal(err)
+			}
+			turned := b.Op("Transpose", in("k", 4), onnx.IntsAttr("perm", []int64{0, 1, 3, 2}))
+			scores := b.Op("Mul", b.Op("MatMul", in("q", 4), turned), b.Constant(table))
+			b.Output(b.Op("MatMul", scores, in("v", 5)))
+			fused := false
+			for _, s := range applytest.Apply(t, b.Model).Sites {
+				fused = fused || s.Op == "LinearAttention" && s.Status == rewrite.Fused && s.Check.Structural < 1e-6
+			}
+			if fused != (off == 0) {
+				t.Errorf("%v, %g: fused %v", typ, off, fused)
+			}
+		}
+	}
+}
+
 // TestBoundedOperands demands that nodes which bound an operand are not taken into the op, which does not bound it.
 func TestBoundedOperands(t *testing.T) {
 	for _, which := range []string{"q", "k", "v", "gate"} {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -120,6 +121,25 @@ func TestInputs(t *testing.T) {
 		}
 		if (in[0].F[1] == 200) != stored || in[0].F[1] == 0 || in[1].I[1] != 200 {
 			t.Errorf("exact %v: %v and %v", exact, in[0].F, in[1].I)
+		}
+	}
+}
+
+// TestIntended demands that numbers which the op has instead of a constant become the constant by rounding.
+func TestIntended(t *testing.T) {
+	table, err := reference.NewFloats(onnx.Float16, []int{2}, []float64{0.3, 0.7}).ToONNX("table")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := onnxtest.New(18).Constant(table)
+	for _, c := range []struct {
+		numbers []float64
+		right   bool
+	}{{[]float64{0.3, 0.7}, true}, {[]float64{0.3001, 0.7}, true}, {[]float64{0.3002, 0.7}, false},
+		{[]float64{0.3, 0.701}, false}} {
+		in := map[*onnx.Value]*reference.Tensor{v: reference.NewFloats(onnx.Float16, []int{2}, c.numbers)}
+		if err := (&Site{Match: &patterns.Match{Intended: in}}).intended(); (err == nil) != c.right {
+			t.Errorf("%v: %v", c.numbers, err)
 		}
 	}
 }
