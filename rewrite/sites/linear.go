@@ -42,6 +42,7 @@ type linear struct {
 
 // tryLinear tries linear attention on several lengths if the site has gates that its operands show.
 func (k *Checker) tryLinear(c *Site, worlds []int, r *prove.CheckReport) error {
+	c.coarse = computed(c, k.run.Facts)
 	gates := []fused.Role{fused.RoleDecay, fused.RoleDecayLog, fused.RoleShare, fused.RoleLinearKeys}
 	if len(c.Calls) == 0 || !slices.ContainsFunc(c.Match.Inputs, func(v *onnx.Value) bool {
 		return slices.Contains(gates, c.Match.Roles[v])
@@ -77,6 +78,23 @@ func (k *Checker) tryLinear(c *Site, worlds []int, r *prove.CheckReport) error {
 	}
 	r.Repairs = x.repairs()
 	return nil
+}
+
+// moving lists ops whose results have no rounding of their own. A cast to a half type is one of a result, or is
+// followed by ops that compute in this type.
+var moving = []string{"Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split",
+	"Squeeze", "Transpose", "Unsqueeze", "Where"}
+
+// computed returns the type with the fewest digits that the nodes of a site compute numbers in. A model in float16 may
+// hold its states in float32, but round each update of them.
+func computed(c *Site, facts *infer.Facts) onnx.DataType {
+	var types []onnx.DataType
+	for _, n := range c.slice.nodes {
+		if !slices.Contains(moving, n.OpType) {
+			types = append(types, facts.DataType(n.OutputValue(0)))
+		}
+	}
+	return coarsestOf(types)
 }
 
 // isSequence reports whether a result has the sizes of the first trial except those of one sequence. Chunks that are

@@ -126,6 +126,42 @@ func TestRoundedTable(t *testing.T) {
 	}
 }
 
+// TestRoundedUpdates patches a step of Mamba-2 whose state is in float32 and whose update is computed in float16, and
+// refuses updates with another factor.
+func TestRoundedUpdates(t *testing.T) {
+	const heads, val, key = 2, 3, 4
+	for factor, want := range map[float32]bool{1: true, 1.0625: false} {
+		b := onnxtest.New(18)
+		half := func(name string, dims ...any) value {
+			return b.Input(name, onnx.Float16, append([]any{"b"}, dims...)...)
+		}
+		single := func(v value) value { return b.Op("Cast", v, onnx.IntAttr("to", int64(onnx.Float))) }
+		x, dt := half("x", heads, val, 1), b.Op("Expand", half("dt", heads, 1, 1), b.Ints(1, heads, val, 1))
+		gate := b.Op("Softplus", dt)
+		rates := make([]float32, heads*val*key)
+		for i := range rates {
+			rates[i] = -1 - float32(i/val/key)
+		}
+		decay := b.Op("Exp", b.Op("Mul", single(gate), b.Floats([]int64{heads, val, key}, rates...)))
+		update := b.Op("Mul", b.Op("Mul", gate, half("k", heads, 1, key)), x)
+		if factor != 1 {
+			update = b.Op("Mul", update, b.Op("Cast", b.Floats(nil, factor), onnx.IntAttr("to", int64(onnx.Float16))))
+		}
+		state := b.Op("Mul", b.Input("state", onnx.Float, "b", heads, val, key), decay)
+		next := b.Op("Add", state, single(update))
+		b.Output(next)
+		b.Output(b.Op("ReduceSum", b.Op("Mul", next, single(half("q", heads, 1, key))), b.Ints(3),
+			onnx.IntAttr("keepdims", 0)))
+		fused := false
+		for _, s := range applytest.Apply(t, b.Model).Sites {
+			fused = fused || s.Op == "LinearAttention" && s.Status == rewrite.Fused && s.Check.Structural < 1e-6
+		}
+		if fused != want {
+			t.Errorf("factor %g: fused %v", factor, fused)
+		}
+	}
+}
+
 // TestBoundedOperands demands that nodes which bound an operand are not taken into the op, which does not bound it.
 func TestBoundedOperands(t *testing.T) {
 	for _, which := range []string{"q", "k", "v", "gate"} {
