@@ -107,8 +107,8 @@ func (s *span) powersIn(v *onnx.Value, t *reference.Tensor, r *ranges) *powers {
 		}
 		for _, sign := range []float64{1, -1} {
 			if !slices.ContainsFunc(p.elements(), func(i int) bool {
-				x := sign * t.F[i]
-				return x >= 0 || x < r.low[p.head[i]]-halfStep(t.DataType, x) || x > r.high[p.head[i]]+halfStep(t.DataType, x)
+				x, h, d := sign*t.F[i], p.head[i], halfStep(t.DataType, t.F[i])
+				return x >= 0 || x < r.low[h]-d || x > r.high[h]+d
 			}) {
 				p.logs = sign
 				return p
