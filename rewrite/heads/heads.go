@@ -207,9 +207,8 @@ func (h *headMover) sameAttention(use onnx.Use) *prove.Claim {
 				in[use.Index] = prove.SwapHeads(in[use.Index])
 			}
 			node := &onnx.Node{Domain: fused.Domain, OpType: fused.AttentionName, Overload: f.Overload,
-				Attributes: s.Attributes,
-				Outputs:    n.Outputs}
-			return reference.NewForOpset(site.Opset, []*onnx.Function{f}, o).Op(node, in)
+				Attributes: s.Attributes, Outputs: n.Outputs}
+			return prove.Op(site.Opset, node, f)(o, in)
 		}
 	}
 	return &prove.Claim{
@@ -257,9 +256,6 @@ func fewTokensOf(n *onnx.Node, site fused.Site) iter.Seq2[prove.Trial, error] {
 func (h *headMover) define(n *onnx.Node) error {
 	op, site := fused.Lookup(fused.AttentionName), h.site(n)
 	site.Dims = make([][]int64, len(site.Types))
-	if err := op.Supports(site); err != nil {
-		return err
-	}
 	overload := op.Overload(site)
 	if h.Model.Function(fused.Domain, op.Name, overload) == nil {
 		f, err := op.Function(site)

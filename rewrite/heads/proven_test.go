@@ -16,13 +16,18 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
+func runOf(m *onnx.Model) *pass.Run {
+	return &pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m),
+		Skips: func(*onnx.Function) bool { return true }}
+}
+
 // TestHeadsAreProven: the transposition stays before a rotation whose table is moved to the wrong axis, and its change
 // is undone.
 func TestHeadsAreProven(t *testing.T) {
 	for _, wrong := range []bool{false, true} {
 		m, n := rotated(t)
 		p := new(prove.Prover)
-		h := newMover(&pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m)}, p, m.Graph)
+		h := newMover(runOf(m), p, m.Graph)
 		if wrong {
 			h.tables[n.Input(1)] = n.Input(1) // unchanged, although the rows moved
 		}
@@ -48,8 +53,7 @@ func TestHeadsAreProven(t *testing.T) {
 		f := onnxtest.Builder{Model: m, Graph: m.Functions[0].Body}
 		f.Graph.Outputs[0] = f.Op("CumSum", f.Graph.Inputs[0], f.Ints(2))
 		before = m.Graph.Text()
-		unproven, err := Apply(&pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m),
-			Skips: func(*onnx.Function) bool { return true }})
+		unproven, err := Apply(runOf(m))
 		want := `HeadsInPlace: node "the RotaryEmbedding": the rows`
 		if err != nil || len(unproven) != 1 || !strings.HasPrefix(unproven[0], want) ||
 			m.Graph.Text() != before {
@@ -168,6 +172,9 @@ func TestHeadsThatStay(t *testing.T) {
 			use := n.Outputs[0].Uses()[0]
 			use.Node.SetInput(use.Index, use.Node.Input(fused.AttentionK))
 		}, false},
+		"rows of no declared shape": {nil, func(_ *onnx.Model, n *onnx.Node) {
+			n.Outputs[0].SetType(onnx.Type{DataType: onnx.Float})
+		}, true},
 	} {
 		m, n := rotated(t, c.tables...)
 		n.Outputs[0].SetType(onnxtest.Type(onnx.Float, "batch", 2, "tokens", 8))
@@ -175,18 +182,34 @@ func TestHeadsThatStay(t *testing.T) {
 			c.change(m, n)
 		}
 		before := m.Graph.Text()
-		run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m), Skips: func(*onnx.Function) bool {
-			return true
-		}}
-		unproven, err := Apply(run)
+		unproven, err := Apply(runOf(m))
 		if err != nil || unproven != nil || (m.Graph.Text() == before) == c.moves {
 			t.Errorf("%s: %v, %q:\n%s", name, err, unproven, m.Graph.Text())
 		}
 		if len(m.Functions) != 2 { // one for each op: attention's other layout is not called any more
 			t.Errorf("%s: %d definitions", name, len(m.Functions))
 		}
-		if typ, _ := n.Outputs[0].Type(); c.moves && (typ.Dims[1].Param != "tokens" || typ.Dims[2].Value != 2) {
+		if typ, _ := n.Outputs[0].Type(); c.moves && typ.HasShape &&
+			(typ.Dims[1].Param != "tokens" || typ.Dims[2].Value != 2) {
 			t.Errorf("%s: the rotated rows are declared %s", name, typ)
+		}
+	}
+}
+
+// TestHeadsWithErrors: a rotation whose claim cannot be evaluated stays, and a graph without an order is an error.
+func TestHeadsWithErrors(t *testing.T) {
+	for want, change := range map[string]func(m *onnx.Model, n *onnx.Node){
+		"mojo.Attention needs opset": func(m *onnx.Model, _ *onnx.Node) { m.Opsets[0].Version = 12 },
+		"cannot be put in order": func(m *onnx.Model, _ *onnx.Node) {
+			a := m.Graph.AddNode("Neg", m.Graph.Inputs[:1], []*onnx.Value{m.Graph.NewValue("a")})
+			a.SetInput(0, m.Graph.AddNode("Neg", a.Outputs, []*onnx.Value{m.Graph.NewValue("b")}).Outputs[0])
+		},
+	} {
+		m, n := rotated(t)
+		change(m, n)
+		unproven, err := Apply(runOf(m))
+		if got := fmt.Sprint(unproven, err); !strings.Contains(got, want) {
+			t.Errorf("%s, want %q", got, want)
 		}
 	}
 }
@@ -235,10 +258,7 @@ func TestTablesWithAnAxis(t *testing.T) {
 		if err := m.Graph.Sort(); err != nil {
 			t.Fatal(err)
 		}
-		run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m), Skips: func(*onnx.Function) bool {
-			return true
-		}}
-		unproven, err := Apply(run)
+		unproven, err := Apply(runOf(m))
 		ops := rewritetest.CountOps(m)
 		if err != nil || unproven != nil || ops["Transpose"] != 0 || ops["Unsqueeze"] != c.nodes["Unsqueeze"] ||
 			ops["Squeeze"] != c.nodes["Squeeze"] {
@@ -301,14 +321,14 @@ func TestInsertedAxes(t *testing.T) {
 		{[]int64{1, 2}, false}} {
 		b := onnxtest.New(18)
 		y := b.Op("Unsqueeze", b.Input("x", onnx.Float, 2, "n", 8), c.axes)
-		h := newMover(&pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)}, nil, b.Graph)
+		h := newMover(runOf(b.Model), nil, b.Graph)
 		if got := h.inserts(y.Producer, 1, 4); got != c.want {
 			t.Errorf("axes %d: %v", c.axes, got)
 		}
 	}
 	b := onnxtest.New(18)
 	y := b.Op("Unsqueeze", b.Input("x", onnx.Float, 2, "n", 8), b.Input("axes", onnx.Int64, 1))
-	h := newMover(&pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)}, nil, b.Graph)
+	h := newMover(runOf(b.Model), nil, b.Graph)
 	if h.inserts(y.Producer, 1, 4) {
 		t.Error("computed axes are taken for the heads")
 	}
