@@ -118,6 +118,16 @@ func TestWideProducts(t *testing.T) {
 	}
 }
 
+// TestVanishingProducts: each product below the smallest normal number may be off by half a step.
+func TestVanishingProducts(t *testing.T) {
+	r, _, _ := wideLinear(t, prove.Zeros, 2, 64)
+	for steps, want := range map[float64]bool{prove.ULPs[onnx.Float] + 32: true, prove.ULPs[onnx.Float] + 33: false} {
+		if _, err := judgeRun(r, []float64{0, 0, steps * 0x1p-149, 0, 0, 0}); (err == nil) != want {
+			t.Errorf("%g steps: %v", steps, err)
+		}
+	}
+}
+
 func scale(v []float32, by float32) {
 	for i := range v {
 		v[i] *= by

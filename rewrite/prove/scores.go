@@ -76,8 +76,8 @@ func (r *KernelRun) settleScores(want, got []*reference.Tensor) (told bool, err 
 // changes the choice if two neighbors in it, or the last one and another expert, are close to each other.
 var scoreErrors = []func(place int) float64{
 	func(place int) float64 { return pick(place < 0, 1, -1) },
-	func(place int) float64 { return pick(place < 0 || place%2 == 0, -1, 1) },
-	func(place int) float64 { return pick(place >= 0 && place%2 == 0, 1, -1) },
+	func(place int) float64 { return pick(place%2 == 1, 1, -1) },
+	func(place int) float64 { return pick(place%2 == 0, 1, -1) },
 }
 
 // pick returns a if yes is true, and b otherwise.

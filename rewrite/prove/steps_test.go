@@ -68,6 +68,20 @@ func TestKernelSteps(t *testing.T) {
 			t.Errorf("Y is %v, the definition returns %v: %v", x.y, run.Want[0].I, err)
 		}
 	}
+	for exact, off := range map[bool]float64{true: StructuralTolerance,
+		false: AllowedULPs(onnx.Float, 4) * Spacing(onnx.Float, 1)} {
+		s, err := StepsOf(run.Op, site, in, reference.Options{Exact: exact})
+		if err != nil || s.scales != nil {
+			t.Fatal(s, err)
+		}
+		for i, y := range []float64{127, 2.5, 7.2, -3} { // the norm, its scale and their quotient are rounded
+			for _, d := range []float64{s.least[i]/y - (1 - 3*off), s.most[i]/y - (1 + 3*off)} {
+				if math.Abs(d) > off/2 {
+					t.Errorf("exact %v: %g lies between %g and %g", exact, y, s.least[i], s.most[i])
+				}
+			}
+		}
+	}
 }
 
 // TestHalfSteps has a norm at the middle between two numbers of bfloat16, and one far from a middle. Only the first may
@@ -102,5 +116,18 @@ func TestHalfSteps(t *testing.T) {
 	s.Settle(0, []*reference.Tensor{nil, want}, list)
 	if list[1].F[0] != 1 || list[1].F[1] != below {
 		t.Errorf("scales of %g become %v: only the first may be 1", got.F, list[1].F)
+	}
+}
+
+// TestScoreErrors: some errors lower an expert in the choice and raise the next one, or the last one and all others.
+func TestScoreErrors(t *testing.T) {
+	for place := range 6 {
+		for _, next := range []int{place + 1, -1} {
+			if !slices.ContainsFunc(scoreErrors, func(sign func(int) float64) bool {
+				return sign(place) == -1 && sign(next) == 1
+			}) {
+				t.Errorf("no errors exchange the places %d and %d", place, next)
+			}
+		}
 	}
 }
