@@ -82,13 +82,11 @@ func (c *Change) follow(positions []int64) (env map[*onnx.Value]*reference.Tenso
 			if v == nil || env[v] != nil || v.Constant().Len() != 1 {
 				continue
 			}
-			t, err := reference.FromONNX(v.Constant())
-			if err != nil {
-				continue
-			}
-			for _, x := range t.Floats() { // strings have none
-				if x > 8 && x <= greatestNumber {
-					numbers = append(numbers, int64(x))
+			if t, err := reference.FromONNX(v.Constant()); err == nil {
+				for _, x := range t.Floats() { // strings have none
+					if x > 8 && x <= greatestNumber {
+						numbers = append(numbers, int64(x))
+					}
 				}
 			}
 		}

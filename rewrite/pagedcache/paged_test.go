@@ -385,16 +385,24 @@ func bothProofs(t *testing.T, test func(t *testing.T)) {
 func convert(t *testing.T, m *onnx.Model, change func(*onnx.Model)) error {
 	facts := infer.Analyze(m)
 	applytest.Apply(t, m)
+	c, b := buffers(t, m, facts, onnx.Undefined, false)
+	return c.ApplyChanged(b, change)
+}
+
+// buffers makes the caches of a patched model buffers, between the steps of a change to pools.
+func buffers(t *testing.T, m *onnx.Model, facts *infer.Facts, codes onnx.DataType,
+	packed bool) (*pagedcache.Change, pagedcache.Buffers) {
+	t.Helper()
 	run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: facts, Skips: func(*onnx.Function) bool { return true }}
-	c, err := pagedcache.Before(run, 4, onnx.Undefined)
+	c, err := pagedcache.Before(run, 4, codes)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	r, err := staticcache.Apply(run, staticcache.Options{RowLengths: true}, "")
+	r, err := staticcache.Apply(run, staticcache.Options{RowLengths: true, Packed: packed}, "")
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	return c.ApplyChanged(pagedcache.Buffers{Positions: r.Counted}, change)
+	return c, pagedcache.Buffers{Positions: r.Counted}
 }
 
 // TestRefusedNodes: a node that looks along the sequence is named.
@@ -509,16 +517,8 @@ func testNothingHidesPadding(t *testing.T) {
 		c.SetDomain(n, n.Domain, f.Overload)
 		c.AddFunction(m, f)
 	}
-	run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: facts, Skips: func(*onnx.Function) bool { return true }}
-	change, err := pagedcache.Before(run, 4, onnx.Undefined)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := staticcache.Apply(run, staticcache.Options{RowLengths: true, Packed: true}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := change.Apply(pagedcache.Buffers{Positions: r.Counted}); err != nil {
+	change, buffers := buffers(t, m, facts, onnx.Undefined, true)
+	if _, err := change.Apply(buffers); err != nil {
 		t.Error(err)
 	}
 }

@@ -13,9 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pagedcache"
-	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
-	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 )
 
 // TestPoolsOfCodes: pools become codes with scales, in models of any opset and type, within the bounds of the rounding.
@@ -96,16 +94,8 @@ func TestWrongCodes(t *testing.T) {
 		m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
 		facts := infer.Analyze(m)
 		applytest.Apply(t, m)
-		run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: facts, Skips: func(*onnx.Function) bool { return true }}
-		c, err := pagedcache.Before(run, 4, onnx.Int8)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := staticcache.Apply(run, staticcache.Options{RowLengths: true}, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = c.ApplyCoded(pagedcache.Buffers{Positions: r.Counted}, func(m *onnx.Model) {
+		c, b := buffers(t, m, facts, onnx.Int8, false)
+		err := c.ApplyCoded(b, func(m *onnx.Model) {
 			var c edit.Change
 			for _, n := range m.Graph.Nodes {
 				if n.OpType == fused.QPagedAttentionName {
