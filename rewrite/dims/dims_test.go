@@ -481,6 +481,26 @@ func TestInspect(t *testing.T) {
 	}
 }
 
+// TestDeclaredShapes: inputs declare the names of freed dimensions, and the sizes at export between them are dropped.
+func TestDeclaredShapes(t *testing.T) {
+	m := attention(nil).model(2, 10)
+	typeOf := func(v *onnx.Value) string {
+		typ, _ := v.Type()
+		return typ.String()
+	}
+	x, between := m.Graph.Inputs[0], m.Graph.Nodes[0].Outputs[0]
+	between.SetType(onnxtest.Type(onnx.Float, 2, 10, width))
+	const want = "float32[batch, sequence, 16]"
+	if open, err := dims.Open(m, dims.Known(m)); err != nil || typeOf(open.Graph.Inputs[0]) != want ||
+		typeOf(x) != "float32[2, 10, 16]" {
+		t.Errorf("opened %v, %v, the model itself %s", open, err, typeOf(x))
+	}
+	_, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, []string{"batch", "sequence"}, dims.Options{})
+	if err != nil || typeOf(x) != want || typeOf(between) != "float32" {
+		t.Errorf("%s, then %s, %v", typeOf(x), typeOf(between), err)
+	}
+}
+
 // TestUnknownSizes: if the model declares names, the sizes at export come from the user or from a recorded case.
 func TestUnknownSizes(t *testing.T) {
 	open := graph(func(b *onnxtest.Builder, x *onnx.Value, _, _ int) { b.Output(b.Op("Tanh", x)) })

@@ -326,3 +326,31 @@ func TestAmbiguous(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestSteps: a search that ends because its trials take too long gives that reason and no other, however far it came.
+// Dimensions that take too long together are searched one by one.
+func TestSteps(t *testing.T) {
+	most := mostSteps
+	t.Cleanup(func() { mostSteps = most })
+	b := onnxtest.New(17)
+	turn := onnx.IntsAttr("perm", []int64{0, 2, 1, 3})
+	x := b.Input("x", onnx.Float, 4, 6, 16)
+	q := b.Op("Transpose", b.Op("Reshape", x, []int64{4, 6, 4, 4}), turn)
+	s := b.Op("MatMul", q, b.Op("Transpose", q, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
+	y := b.Op("Transpose", b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), q), turn)
+	b.Output(b.Op("Reshape", y, []int64{4, 6, 16}))
+	found := map[string]bool{}
+	for mostSteps = 1; !found["true true"] && mostSteps < 1<<20; mostSteps += mostSteps/8 + 1 {
+		r, err := Inspect(b.Model, Known(b.Model), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range r.Dims {
+			if !d.Free && d.Reason != errSteps.Error() {
+				t.Errorf("%s after %d steps: %s", d.Name, mostSteps, d.Reason)
+			}
+		}
+		found[fmt.Sprint(r.Dims[0].Free, r.Dims[1].Free)] = true
+	}
+	expect(t, "free", found, map[string]bool{"false false": true, "true false": true, "true true": true})
+}

@@ -60,8 +60,8 @@ var errSteps = errors.New("the model is too large for trials at other sizes")
 // errFraction ends trials in which a number is not an integer.
 var errFraction = errors.New("the size is not divisible")
 
-// mostSteps bounds the evaluator steps of all trials of a model.
-const mostSteps = 2e10
+// mostSteps bounds the evaluator steps of all trials of a model. It is a variable for the tests.
+var mostSteps = int(2e10)
 
 // analysis is the search in one model. Its inputs are declared with open dimensions until it ends.
 type analysis struct {
