@@ -135,7 +135,7 @@ func TestDeclaredTypes(t *testing.T) {
 	if err != nil || given["half"].DataType != onnx.Float16 || given["half"].F[0] != 1 || given["ids"].I[0] != 7 {
 		t.Errorf("%v, %v", given, err)
 	}
-	if _, err := asDeclared(b.Model, []*onnx.Tensor{onnx.NewInt64s("other", []int64{7})}); err == nil ||
+	if _, err := run(b.Model, []*onnx.Tensor{onnx.NewInt64s("other", []int64{7})}, nil); err == nil ||
 		!strings.Contains(err.Error(), `no input "other"`) {
 		t.Errorf("another input: %v", err)
 	}

@@ -49,17 +49,17 @@ func (s *system) equate(t sum) {
 	for _, factor := range t {
 		divisor = gcd(divisor, factor)
 	}
-	best := -1
+	best := none
 	for _, v := range sortedKeys(t) {
 		if f := t[v] / divisor; f != 1 && f != -1 {
 			continue
 		}
 		// constants first, then values computed last
-		if best < 0 || s.sink[v] || !s.sink[best] {
+		if best == none || s.sink[v] || !s.sink[best] {
 			best = v
 		}
 	}
-	if best < 0 {
+	if best == none {
 		for v := range t {
 			s.solved[v] = sum{}
 		}
