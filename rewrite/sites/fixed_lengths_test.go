@@ -19,19 +19,25 @@ import (
 type encoder struct {
 	*rewritetest.Builder
 	tokens int
+	keys   int // of another input, or 0
 	batch  any
 	scores func(e *encoder, s value) value // before the softmax
 	probs  func(e *encoder, p value) value // after it
 }
 
-func (e *encoder) heads(x value, name string, perm ...int64) value {
+func (e *encoder) heads(x value, tokens int, name string, perm ...int64) value {
 	p := e.Op("MatMul", x, e.Weight(name, 8, 8))
-	return e.Op("Transpose", e.Op("Reshape", p, e.Ints(-1, int64(e.tokens), 2, 4)), onnx.IntsAttr("perm", perm))
+	return e.Op("Transpose", e.Op("Reshape", p, e.Ints(-1, int64(tokens), 2, 4)), onnx.IntsAttr("perm", perm))
 }
 
 func (e *encoder) build() *onnx.Model {
 	x := e.In("x", e.batch, e.tokens, 8)
-	q, k, v := e.heads(x, "q", 0, 2, 1, 3), e.heads(x, "k", 0, 2, 3, 1), e.heads(x, "v", 0, 2, 1, 3)
+	y, keys := x, e.tokens
+	if e.keys > 0 {
+		y, keys = e.In("y", e.batch, e.keys, 8), e.keys
+	}
+	q, k, v := e.heads(x, e.tokens, "q", 0, 2, 1, 3), e.heads(y, keys, "k", 0, 2, 3, 1),
+		e.heads(y, keys, "v", 0, 2, 1, 3)
 	s := e.Op("Mul", e.Op("MatMul", q, k), e.Scalar(e.Type, 0.5))
 	if e.scores != nil {
 		s = e.scores(e, s)
@@ -40,7 +46,7 @@ func (e *encoder) build() *onnx.Model {
 	if e.probs != nil {
 		p = e.probs(e, p)
 	}
-	y := e.Op("Transpose", e.Op("MatMul", p, v), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
+	y = e.Op("Transpose", e.Op("MatMul", p, v), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 	e.Out(e.Op("Reshape", y, e.Ints(-1, int64(e.tokens), 8)), e.batch, e.tokens, 8)
 	return e.Model
 }
@@ -65,6 +71,7 @@ func TestFixedLengths(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		tokens int
+		keys   int
 		batch  any
 		fused  int
 		scores func(e *encoder, s value) value
@@ -73,6 +80,10 @@ func TestFixedLengths(t *testing.T) {
 		{name: "an image of 336 by 336", tokens: 577, batch: 1, fused: 1},
 		{name: "30 seconds of sound", tokens: 1500, batch: 1, fused: 1},
 		{name: "images", tokens: 729, batch: "batch", fused: 1},
+		{name: "keys of something else", tokens: tokens, keys: 300, batch: 1, fused: 1,
+			scores: func(e *encoder, s value) value {
+				return e.Op("Add", s, e.each([]int{1, 2, tokens, 300}, map[int]float64{7: 0.5, 119999: 2}, 0.25))
+			}},
 		{name: "a mask that is expanded and hides nothing", tokens: 577, batch: "batch", fused: 1,
 			scores: func(e *encoder, s value) value {
 				batch := e.Op("Slice", e.Op("Shape", e.Graph.Inputs[0]), e.Ints(0), e.Ints(1))
@@ -120,7 +131,7 @@ func TestFixedLengths(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			make := func() *onnx.Model {
-				e := &encoder{rewritetest.New(t, 18, onnx.Float), c.tokens, c.batch, c.scores, c.probs}
+				e := &encoder{rewritetest.New(t, 18, onnx.Float), c.tokens, c.keys, c.batch, c.scores, c.probs}
 				return e.build()
 			}
 			m, original := make(), make()

@@ -60,10 +60,14 @@ type trial struct {
 	ids     []int64 // chosen experts; nil: each in turn
 }
 
+func newRouted(k *Checker, c *Site, r *prove.CheckReport) *routed {
+	return &routed{proof: &proof{Checker: k, c: c}, r: c.routing, hit: map[int64]bool{}, alone: map[int64]bool{},
+		idle: map[int64]bool{}, random: map[int]*reference.Tensor{}, out: r}
+}
+
 // tryRouted tries a site on the routings and numbers for its op.
 func (k *Checker) tryRouted(c *Site, r *prove.CheckReport) (err error) {
-	x := &routed{proof: &proof{Checker: k, c: c}, r: c.routing, hit: map[int64]bool{}, alone: map[int64]bool{},
-		idle: map[int64]bool{}, random: map[int]*reference.Tensor{}, out: r}
+	x := newRouted(k, c, r)
 	if x.sizes, err = k.sizes(c, x.r); err != nil {
 		return err
 	}

@@ -11,8 +11,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/edit"
-	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
@@ -37,13 +35,18 @@ func TestResized(t *testing.T) {
 		b := onnxtest.New(18)
 		x, ids := b.Input("x", onnx.Float, c.tokens...), b.Input("ids", onnx.Int64, c.ids...)
 		w := b.Floats([]int64{3}, 1, 2, 3)
-		k := NewChecker(&pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)})
+		k := checkerOf(b.Model)
 		r := &routing{hidden: 8, experts: 6, chosen: 2,
 			roles: []fused.Role{fused.RoleTokens, fused.RoleIDs, fused.RoleMatrix}}
 		s, err := k.resized(&Site{Match: &patterns.Match{Inputs: []value{x, ids, w}}}, r, 7)
 		if (err == nil) != (c.want != "") || err == nil && (fmt.Sprint(s.shapes[:2]) != c.want || s.tokens != 7 ||
 			!slices.Equal(s.shapes[2], []int64{3})) {
 			t.Errorf("%s: %v, %v, want %s", name, s.shapes, err, c.want)
+		}
+		r.hidden = 5
+		if _, err := k.resized(&Site{Match: &patterns.Match{Inputs: []value{x, ids, w}}}, r, 7); err == nil ||
+			c.want != "" && !strings.Contains(err.Error(), "do not fit each other") {
+			t.Errorf("%s, of 5 channels: %v", name, err)
 		}
 	}
 }
@@ -178,7 +181,7 @@ func TestEnoughTokens(t *testing.T) {
 		{500, 2, []int64{1, 2, 3, 5, 64}}} {
 		b := onnxtest.New(18)
 		x := b.Input("x", onnx.Float, "n", 8)
-		k := NewChecker(&pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)})
+		k := checkerOf(b.Model)
 		r := &routing{hidden: 8, experts: c.experts, chosen: c.chosen, roles: []fused.Role{fused.RoleTokens}}
 		list, err := k.sizes(&Site{Match: &patterns.Match{Inputs: []value{x}}, slice: &slice{}}, r)
 		var got []int64

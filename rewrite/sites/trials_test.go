@@ -14,7 +14,6 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
-	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
@@ -26,21 +25,42 @@ func siteOf(t *testing.T, m *onnx.Model, match *patterns.Match) (*Checker, *Site
 	t.Helper()
 	match.Domain = fused.Domain
 	rewritetest.OneNode(match, m.Opset(""))
-	run := &pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m)}
+	k := checkerOf(m)
 	scope := pass.Scopes(m, func(*onnx.Function) bool { return true })[0]
-	c, err := NewSite(match, scope, run.Facts)
+	c, err := NewSite(match, scope, k.run.Facts)
 	if err == nil {
 		_, err = c.AddCall(match.Replacement.Nodes[0], &registry.Kernel{ID: "any"}, m.Opset(""))
 	}
 	if err == nil {
-		err = c.Cut(run.Facts)
+		err = c.Cut(k.run.Facts)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.coarse = coarsest(c, run.Facts)
+	c.coarse = coarsest(c, k.run.Facts)
 	c.narrowest = c.coarse
-	return NewChecker(run), c
+	return k, c
+}
+
+// expertsOf returns the check of a mixture of experts with 8 channels, whose nodes compute with these weights.
+func expertsOf(t *testing.T, typ onnx.DataType, n, chosen int, weights func(m *rewritetest.MoE) value) *routed {
+	t.Helper()
+	m := rewritetest.NewMoE(t, typ, n, chosen, 8, 6)
+	w := m.Weights
+	if weights != nil {
+		m.Weights = weights(m)
+	}
+	y := m.Gathered("")
+	m.Weights = w
+	m.Out(y, "tokens", m.Hidden)
+	k, s := siteOf(t, m.Model, m.Match(y, "silu"))
+	x := newRouted(k, s, &prove.CheckReport{})
+	var err error
+	if x.sizes, err = k.sizes(s, x.r); err != nil {
+		t.Fatal(err)
+	}
+	x.failure = errors.New("it fails")
+	return x
 }
 
 // summary returns the number of trials and a checksum of their names and inputs, and calls seen for each.
@@ -81,71 +101,40 @@ func write(to interface{ Write([]byte) (int, error) }, x *reference.Tensor) {
 func TestTrialsOfSites(t *testing.T) {
 	bounds := BigMatrices
 	t.Cleanup(func() { BigMatrices = bounds })
-	experts := func(typ onnx.DataType, n, chosen int, change func(m *rewritetest.MoE) func()) (*Checker, *Site) {
-		m := rewritetest.NewMoE(t, typ, n, chosen, 8, 6)
-		restore := func() {}
-		if change != nil {
-			restore = change(m)
-		}
-		y := m.Gathered("")
-		restore()
-		m.Out(y, "tokens", m.Hidden)
-		return siteOf(t, m.Model, m.Match(y, "silu"))
-	}
-	few := func(least int64) func(m *rewritetest.MoE) func() {
-		return func(m *rewritetest.MoE) func() { // a number that may be a capacity
-			w := m.Weights
-			m.Weights = m.Op("Where", m.Op("LessOrEqual", m.IDs, m.Ints(least)), w, m.Op("Neg", w))
-			return func() { m.Weights = w }
-		}
-	}
 	for name, c := range map[string]struct {
 		typ       onnx.DataType
 		n, chosen int
 		big       bool
-		change    func(m *rewritetest.MoE) func()
 		works     func(hits string) bool
 		want      string
 		repairs   string
 	}{
-		"experts": {onnx.Float, 5, 2, false, nil, nil,
+		"experts": {onnx.Float, 5, 2, false, nil,
 			"49 trials 0626eb43", ""},
-		"one of many experts": {onnx.Float16, 20, 1, false, nil, nil,
+		"one of many experts": {onnx.Float16, 20, 1, false, nil,
 			"63 trials 376c452b", ""},
-		"all experts": {onnx.BFloat16, 3, 3, false, nil, nil,
+		"all experts": {onnx.BFloat16, 3, 3, false, nil,
 			"31 trials 8fa254a3", ""},
-		"eight experts": {onnx.Float, 8, 2, false, nil, nil,
+		"eight experts": {onnx.Float, 8, 2, false, nil,
 			"58 trials 002ef178", ""},
-		"nine experts": {onnx.Float, 9, 2, false, nil, nil,
+		"nine experts": {onnx.Float, 9, 2, false, nil,
 			"47 trials 9dd3cf67", ""},
-		"great experts": {onnx.Float, 11, 2, true, nil, nil,
+		"great experts": {onnx.Float, 11, 2, true, nil,
 			"16 trials 235271e5", ""},
-		"a capacity": {onnx.Float, 5, 2, false, few(40), nil,
-			"49 trials c32fe4ff", ""},
-		"another number": {onnx.Float, 5, 2, false, func(m *rewritetest.MoE) func() {
-			w := m.Weights
-			m.Weights = m.Op("Where", m.Op("Equal", m.Op("Mod", m.IDs, m.Ints(50)), m.IDs), w, m.Op("Neg", w))
-			return func() { m.Weights = w }
-		}, nil, "49 trials c4f64e2b", ""},
-		"too great a capacity": {onnx.Float, 5, 2, false, few(mostAtOnce + 1), nil,
-			"12 trials and cannot be checked: a node compares with 4097, which may be", ""},
-		"traced experts": {onnx.Float, 5, 2, false, nil, func(on string) bool { return on == "on 4 of 5 experts" },
+		"traced experts": {onnx.Float, 5, 2, false, func(on string) bool { return on == "on 4 of 5 experts" },
 			"39 trials ce6563f0", "unless the tokens go to 4 of the 5 experts"},
-		"an odd number": {onnx.Float, 7, 2, false, nil, func(on string) bool { return on[3]%2 == 1 },
+		"one at a time": {onnx.Float, 60, 1, false, func(on string) bool { return on == "on 2 of 60 experts" },
+			"152 trials c33327c8", "unless the tokens go to 2 of the 60 experts"},
+		"an odd number": {onnx.Float, 7, 2, false, func(on string) bool { return on[3]%2 == 1 },
 			"47 trials 51342625", "unless the tokens go to 3, 5 or 7 of the 7 experts"},
-		"no routing": {onnx.Float, 5, 2, false, nil, func(string) bool { return false },
+		"no routing": {onnx.Float, 5, 2, false, func(string) bool { return false },
 			"12 trials and cannot be checked: the matched nodes fail for all of 12 routings: it fails", "unless"},
 	} {
 		if BigMatrices = bounds; c.big {
 			BigMatrices = 1
 		}
-		k, s := experts(c.typ, c.n, c.chosen, c.change)
-		x := &routed{proof: &proof{Checker: k, c: s}, r: s.routing, hit: map[int64]bool{}, alone: map[int64]bool{},
-			idle: map[int64]bool{}, random: map[int]*reference.Tensor{}, big: c.big, failure: errors.New("it fails")}
-		var err error
-		if x.sizes, err = k.sizes(s, x.r); err != nil {
-			t.Fatal(err)
-		}
+		x := expertsOf(t, c.typ, c.n, c.chosen, nil)
+		x.big = c.big
 		x.matrices = int64(c.n * (12*8 + 8*6))
 		got := summary(t, x.trials(x.experts), func(trial prove.Trial) {
 			_, on, _ := strings.Cut(trial.Name, " on ")
@@ -170,7 +159,7 @@ func TestTrialsOfOps(t *testing.T) {
 			Attributes: fused.TopKRouter{TopK: 3, Score: "sigmoid", Order: "score_first", Groups: groups,
 				GroupTopK:  (groups + 1) / 2,
 				GroupScore: "max", Scale: 1}.Attributes()})
-		x := &routed{proof: &proof{Checker: k, c: s}, r: s.routing, random: map[int]*reference.Tensor{}}
+		x := newRouted(k, s, nil)
 		var err error
 		if x.sizes, err = k.sizes(s, x.r); err != nil {
 			t.Fatal(err)
@@ -237,7 +226,8 @@ func TestTrialsOfOps(t *testing.T) {
 			v := b.Input(fmt.Sprint("in", i), onnx.Float, "b", "n", 8)
 			s.Match.Inputs, s.Match.Roles[v], s.Types = append(s.Match.Inputs, v), role, append(s.Types, onnx.Float)
 		}
-		k := NewChecker(&pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)})
+		s.Match.Inputs, s.Types = append(s.Match.Inputs, b.Floats([]int64{2}, 1, 2)), append(s.Types, onnx.Float)
+		k := checkerOf(b.Model)
 		x := &linear{proof: &proof{Checker: k, c: s}, width: 8, key: 4}
 		got := summary(t, x.trials(func() error { return x.lengths([]int{0, 1}) }), func(prove.Trial) {
 			if x.failure = nil; x.rows > 64 && !x.fixed {
@@ -299,15 +289,19 @@ func TestTrialsOfOps(t *testing.T) {
 		"norm of float16": {numbers(half, 0, 5),
 			"20 trials d161f6f4"},
 		"linear attention": {linearly(true),
-			"30 trials 48be2ab2[1 63 64] [65 130] 520"},
+			"30 trials 6b380253[1 63 64] [65 130] 520"},
 		"of one length": {linearly(false),
-			"22 trials 0dc32864[] [] 220"},
+			"22 trials 73cf8af8[] [] 220"},
 		"kernel of GLU": {hard("GLU", fused.Site{Types: types{f, f}, Dims: [][]int64{{3, 4}, {3, 4}}}),
 			"16 inputs 4aa191b5"},
 		"kernel of attention": {hard(fused.AttentionName, attends(fused.Attention{Scale: 0.25})),
 			"90 inputs 82a35008"},
 		"of causal attention": {hard(fused.AttentionName, attends(fused.Attention{Causal: true})),
 			"90 inputs 2ef66f0b"},
+		"kernel of paged attention": {hard(fused.PagedAttentionName, fused.Site{
+			Types: types{f, f, f, f, f, onnx.Int32, onnx.Int32, onnx.Int32}, Dims: [][]int64{{6, 2, 8}, {6, 2, 8},
+				{6, 2, 8}, {9, 4, 2, 8}, {9, 4, 2, 8}, {4}, {3}, {3, 3}}}),
+			"64 inputs 057e31fc"},
 		"kernel of a router": {hard("TopKRouter", fused.Site{Types: types{f, f}, Dims: [][]int64{{3, 8}, {8}}}),
 			"6 inputs b663887d"},
 		"kernel of a mixture": {hard("MoE", fused.Site{Types: types{half, f, onnx.Int64, half},
@@ -322,19 +316,10 @@ func TestTrialsOfOps(t *testing.T) {
 
 // TestCoveredExperts: each expert gets tokens in some trial, and none in another one, unless the nodes fail for it.
 func TestCoveredExperts(t *testing.T) {
-	m := rewritetest.NewMoE(t, onnx.Float, 5, 2, 8, 6)
-	y := m.Gathered("")
-	m.Out(y, "tokens", m.Hidden)
-	k, s := siteOf(t, m.Model, m.Match(y, "silu"))
 	for hits, want := range map[int64]string{4: "[0 1 2 3 4] [0 1 2 3 4]", 5: "[0 1 2 3 4] []",
 		3: "cannot be checked: the matched nodes fail whenever tokens go to the experts [0 1 2 3 4]: it fails"} {
-		x := &routed{proof: &proof{Checker: k, c: s}, r: s.routing, hit: map[int64]bool{}, alone: map[int64]bool{},
-			idle: map[int64]bool{}, random: map[int]*reference.Tensor{}, failure: errors.New("it fails")}
-		list, err := k.sizes(s, x.r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x.good = []trial{{size: list[len(list)-1], kind: prove.Normal, hits: hits}}
+		x := expertsOf(t, onnx.Float, 5, 2, nil)
+		x.good = []trial{{size: x.sizes[len(x.sizes)-1], kind: prove.Normal, hits: hits}}
 		got := summary(t, x.trials(x.cover), func(prove.Trial) { x.defined = hits > 3 })
 		_, failed, _ := strings.Cut(got, "trials and ")
 		if which := func(m map[int64]bool) (list []int64) {
