@@ -83,9 +83,6 @@ func newComparer(c *Comparer, known ...Pair) *Comparer {
 	return c
 }
 
-// Pairs lists the pairs of values that Run compares.
-func (c *Comparer) Pairs() []Pair { return c.pairs }
-
 // isOutput reports whether a value of the first model is an output of the whole model, not of a body.
 func (c *Comparer) isOutput(v *onnx.Value) bool { return v.IsOutput() && c.within == nil }
 

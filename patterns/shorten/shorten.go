@@ -113,12 +113,6 @@ func Read(nodes []*onnx.Node, given map[*onnx.Value][]Dim, opset int64,
 	return r, nil
 }
 
-// Shape returns the shape of a value at the given lengths; ok is false for a value outside the region.
-func (r *Region) Shape(v *onnx.Value, length func(name rune) int64) (shape []int64, ok bool) {
-	dims, ok := r.dims[v]
-	return sizes(dims, length), ok
-}
-
 // Thin returns the dimensions of a value; ok is true if it has one element instead of equal ones for all tokens.
 func (r *Region) Thin(v *onnx.Value) (dims []Dim, ok bool) { return r.dims[v], r.thin[v] }
 
