@@ -193,10 +193,5 @@ func (m *merger) split(g *onnx.Graph, product *onnx.Node, columns []int64, group
 	}
 	split := m.edit.AddNode(g, "Split", []*onnx.Value{product.Outputs[0], sizes}, parts, onnx.IntAttr("axis", -1))
 	split.Name, split.Metadata = name, meta
-	for _, n := range group {
-		if t := transposeOf(n); t != nil {
-			m.edit.Drop(t)
-		}
-	}
 	m.edit.Drop(group...)
 }
