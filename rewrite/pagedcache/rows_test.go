@@ -111,6 +111,11 @@ func TestTokensOfOneSequence(t *testing.T) {
 	if x := in(add("flag", onnx.Bool, roles.CacheFlag, 1), chunk{}); !slices.Equal(x.I, []int64{1}) {
 		t.Errorf("the flag is %v", x)
 	}
+	state := add("state", onnx.Float, roles.Index, "batch", 2)
+	unread := &roles.Input{Value: g.NewValue("unread"), DataType: onnx.Float, Dims: state.Dims}
+	if !s.isState(state) || s.isState(unread) || s.isState(embeddings) || s.isState(ids) {
+		t.Error("not the read inputs without an axis for tokens are states")
+	}
 	unknown := add("threshold", onnx.Float, roles.Past, "batch")
 	if _, err := s.input(0, unknown, chunk{}); err == nil {
 		t.Error("an unknown input is given")
