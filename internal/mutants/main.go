@@ -21,7 +21,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -51,7 +50,6 @@ func main() {
 	out := flag.String("out", filepath.Join("build", "mutants"), "folder to write to")
 	packages := flag.String("packages", "", "draw -n mutants from each of these folders, with commas between them")
 	only := flag.String("only", "", "try only these mutants, by their ids with commas between them")
-	most := flag.Float64("most", math.Inf(1), "leave out tests that take more seconds; survivors are then not kept")
 	own := flag.Bool("own", false, "run only the tests in the folder of the mutated package")
 	kernels := flag.Bool("kernels", false, "plant the faults of faults.go in the kernels instead")
 	flag.Parse()
@@ -64,7 +62,7 @@ func main() {
 	case *kernels:
 		err = kernelTests(folder)
 	default:
-		r := &runner{out: folder, most: *most, own: *own, tests: map[string][]test{}}
+		r := &runner{out: folder, own: *own, tests: map[string][]test{}}
 		err = goTests(r, *count, *seed, *packages, *only)
 	}
 	if err != nil {
@@ -205,10 +203,8 @@ func (r *runner) sample(all []mutant, groups []group, count int) ([]result, erro
 			if got.State = own; got.lives() {
 				got.State = whole
 			}
-			if !got.lives() || math.IsInf(r.most, 1) {
-				if err := json.NewEncoder(file).Encode(got); err != nil {
-					return nil, err
-				}
+			if err := json.NewEncoder(file).Encode(got); err != nil {
+				return nil, err
 			}
 		}
 		if got.Mutant = m; got.Reason == noMutant {
@@ -225,7 +221,7 @@ func (r *runner) sample(all []mutant, groups []group, count int) ([]result, erro
 func (r *runner) reach(g group, m mutant, hash string) []test {
 	known := slices.ContainsFunc(r.tests[g.name], func(t test) bool { return t.profile.Files[m.File].Hash != "" })
 	return slices.DeleteFunc(slices.Clone(r.tests[g.name]), func(t test) bool {
-		return t.profile.Seconds > r.most || r.own && t.pkg != path.Dir(m.File) || known && !t.profile.runs(m, hash)
+		return r.own && t.pkg != path.Dir(m.File) || known && !t.profile.runs(m, hash)
 	})
 }
 

@@ -185,16 +185,14 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestReach leaves out tests of other packages with -own, and tests that take too long.
+// TestReach leaves out tests of other packages with -own.
 func TestReach(t *testing.T) {
 	runs := profile{Seconds: 1, Files: map[string]covered{"a/b.go": {"same", [][4]int{{1, 1, 9, 9}}}}}
-	slow := runs
-	slow.Seconds = 9
 	g := group{name: "a"}
 	m := mutant{File: "a/b.go", block: [2]int{2, 2}}
 	for own, want := range map[bool]string{false: "Own Above", true: "Own"} {
-		r := &runner{most: 5, own: own, tests: map[string][]test{"a": {{"a", "Own", runs}, {"a", "Slow", slow},
-			{"a/c", "Above", runs}, {"a", "Elsewhere", profile{}}}}}
+		r := &runner{own: own, tests: map[string][]test{"a": {{"a", "Own", runs}, {"a/c", "Above", runs},
+			{"a", "Elsewhere", profile{}}}}}
 		var got []string
 		for _, t := range r.reach(g, m, "same") {
 			got = append(got, t.name)

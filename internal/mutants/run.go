@@ -33,7 +33,6 @@ func (r result) lives() bool { return r.By == "" && r.Reason != noMutant }
 
 type runner struct {
 	out   string
-	most  float64           // limit for a test
 	own   bool              // run only tests of the mutant's package
 	tests map[string][]test // by group
 }
