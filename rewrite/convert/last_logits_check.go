@@ -79,34 +79,29 @@ func (c *logitsCut) evaluate(e *reference.Evaluator, p *logitsPath, nodes []*onn
 	}
 	var list []*onnx.Node
 	seen := map[*onnx.Node]bool{}
-	var need func(v *onnx.Value) error
-	need = func(v *onnx.Value) error {
+	var need func(v *onnx.Value)
+	need = func(v *onnx.Value) {
 		if v == nil || env[v] != nil {
-			return nil
+			return
 		}
 		if t := v.Const; t != nil {
 			if _, err := t.Bytes(); errors.Is(err, onnx.ErrMissingData) {
 				env[v] = made(v, t.Dims, t.DataType)
 			}
-			return nil
+			return
 		}
 		n := v.Producer
 		if n == nil || seen[n] {
-			return nil
+			return
 		}
 		seen[n] = true
 		for _, x := range n.Inputs {
-			if err := need(x); err != nil {
-				return err
-			}
+			need(x)
 		}
 		list = append(list, n)
-		return nil
 	}
 	result := nodes[len(nodes)-1].OutputValue(0)
-	if err := need(result); err != nil {
-		return nil, err
-	}
+	need(result)
 	if _, err := e.EvalFor(list, env, []*onnx.Value{result}); err != nil {
 		return nil, fmt.Errorf("the ops after the product of the logits cannot be evaluated: %w", err)
 	}
