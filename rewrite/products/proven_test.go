@@ -14,10 +14,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
+func runOf(m *onnx.Model) *pass.Run {
+	return &pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m),
+		Skips: func(*onnx.Function) bool { return true }}
+}
+
 // TestMergesAreProven: products whose merged weights are in another order stay and are reported.
 func TestMergesAreProven(t *testing.T) {
 	m := rewritetest.ReadModel(t, "llama-kv-dynamo-fp32")
-	a := &merger{Run: &pass.Run{Editor: edit.Editor{Model: m}, Facts: infer.Analyze(m)}, prover: new(prove.Prover)}
+	a := &merger{Run: runOf(m), prover: new(prove.Prover)}
 	var group []*onnx.Node
 	for _, n := range m.Graph.Nodes {
 		if isProjection(n) && (group == nil || n.Input(0) == group[0].Input(0) && floatKind(n) == floatKind(group[0])) {
@@ -100,8 +105,7 @@ func TestQuantizedProducts(t *testing.T) {
 			new(edit.Change).AddFunction(b.Model, f)
 		}
 		want := rewritetest.Evaluate(t, b.Model)
-		run := &pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model),
-			Skips: func(*onnx.Function) bool { return true }}
+		run := runOf(b.Model)
 		r, unproven, err := Apply(run, true)
 		if err != nil || unproven != nil || *r != c.want {
 			t.Errorf("%v: %+v, %q, %v", c.rows, r, unproven, err)

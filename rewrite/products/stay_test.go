@@ -128,8 +128,7 @@ func TestWhichProductsMerge(t *testing.T) {
 	} {
 		for _, kind := range kinds {
 			b, products := twoProducts(t, kind)
-			run := &pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model),
-				Skips: func(*onnx.Function) bool { return true }}
+			run := runOf(b.Model)
 			if c.change != nil {
 				c.change(b, products[0], products[1])
 			}
@@ -150,8 +149,8 @@ func TestWhichProductsMerge(t *testing.T) {
 func TestMergesOfOthers(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		b, products := twoProducts(t, "half")
-		run := &pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model), Off: off,
-			Skips: func(*onnx.Function) bool { return true }}
+		run := runOf(b.Model)
+		run.Off = off
 		want := ""
 		for i, n := range products {
 			if off {
@@ -209,7 +208,7 @@ func TestFewRows(t *testing.T) {
 				products[0].SetInput(0, v)
 				products[1].SetInput(0, v)
 			}
-			m := &merger{Run: &pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model)}}
+			m := &merger{Run: runOf(b.Model)}
 			few, x, copies, err := m.fewRows(products)
 			if err != nil || len(copies) != 2 || few.Graph.Outputs[1] != copies[1].Outputs[0] ||
 				copies[0] == products[0] {
@@ -266,8 +265,7 @@ func TestMergedNodes(t *testing.T) {
 		if kind == "transposed" {
 			nodes = 3
 		}
-		run := &pass.Run{Editor: edit.Editor{Model: b.Model}, Facts: infer.Analyze(b.Model),
-			Skips: func(*onnx.Function) bool { return true }}
+		run := runOf(b.Model)
 		r, _, err := Apply(run, false)
 		if err != nil || r.Text() != "1 products of one value each, instead of 2" {
 			t.Fatalf("%s: %v", r.Text(), err)
