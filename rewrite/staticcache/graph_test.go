@@ -53,8 +53,11 @@ func decoder(t *testing.T, o Options, mask onnx.DataType) (*made, *cacheChange) 
 	if err := m.Graph.Sort(); err != nil {
 		t.Fatal(err)
 	}
-	return m, newChange(&pass.Run{Editor: edit.Editor{Model: m.Model}, Facts: facts,
-		Skips: func(*onnx.Function) bool { return true }}, o, "")
+	return m, newChange(runOf(m.Model, facts), o, "")
+}
+
+func runOf(m *onnx.Model, facts *infer.Facts) *pass.Run {
+	return &pass.Run{Editor: edit.Editor{Model: m}, Facts: facts, Skips: func(*onnx.Function) bool { return true }}
 }
 
 // TestChangedGraphs: the nodes that the buffers change, for each way to tell the number of tokens.

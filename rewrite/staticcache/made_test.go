@@ -132,9 +132,7 @@ func TestWhichCachesBecomeBuffers(t *testing.T) {
 			c.change(m)
 		}
 		before := m.Graph.Text()
-		run := &pass.Run{Editor: edit.Editor{Model: m.Model}, Facts: infer.Analyze(m.Model),
-			Skips: func(*onnx.Function) bool { return true }}
-		r, err := Apply(run, Options{PastLength: true}, "")
+		r, err := Apply(runOf(m.Model, infer.Analyze(m.Model)), Options{PastLength: true}, "")
 		if c.want != "" {
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "be static") {
 				t.Errorf("%s: %v, want %s", name, err, c.want)

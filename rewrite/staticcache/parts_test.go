@@ -25,8 +25,7 @@ func changeOf(t *testing.T, o Options, more func(m *made)) (*made, *cacheChange)
 	if more != nil {
 		more(m)
 	}
-	c := newChange(&pass.Run{Editor: edit.Editor{Model: m.Model}, Facts: infer.Analyze(m.Model),
-		Skips: func(*onnx.Function) bool { return true }}, o, "")
+	c := newChange(runOf(m.Model, infer.Analyze(m.Model)), o, "")
 	for _, step := range []func() error{c.find, c.measure} {
 		if err := step(); err != nil {
 			t.Fatal(err)
