@@ -52,7 +52,12 @@ func (c *chooser) choose() error {
 	if err := c.list(); err != nil {
 		return err
 	}
-	for range 4 { // lowering one product may undo another
+	c.lowerAll()
+	return nil
+}
+
+func (c *chooser) lowerAll() {
+	for range 4 { // lowering one product may undo another, or make room for it
 		changed := false
 		for _, i := range c.items {
 			if c.overflows(i) && c.lower(i) {
@@ -60,10 +65,9 @@ func (c *chooser) choose() error {
 			}
 		}
 		if !changed {
-			break
+			return
 		}
 	}
-	return nil
 }
 
 // pinIdle keeps the graphs that did not run as they are, because nothing proves their changes.

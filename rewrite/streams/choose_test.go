@@ -85,6 +85,15 @@ func TestLowering(t *testing.T) {
 	if !s.lower(i) || s.chosen[3] != -1 || s.chosen[0] != 0 {
 		t.Errorf("lowered by %v instead of d", s.chosen)
 	}
+	over := &item{x: 3, half: true, greatest: 2 * greatestHalf}
+	s = exponents(&item{half: true, greatest: 2 * greatestHalf}, over)
+	s.add(false)
+	s.equate(sum{2: 1, 3: 1}, sum{4: 1}) // e = d - a is within its range only if d falls before a
+	i = &item{value: over.value, x: 4, half: true, greatest: greatestHalf}
+	s.items, s.on[0], s.on[3] = append(s.items, i), append(s.on[0], i), append(s.on[3], i)
+	if s.lowerAll(); s.left() != 0 || s.chosen[0] != -1 || s.chosen[3] != -1 {
+		t.Errorf("all are lowered by %v", s.chosen)
+	}
 	for want, in := range map[int][2]int{0: {0, 3}, 1: {3, 3}, 2: {4, 3}} {
 		if got := ceilDiv(in[0], in[1]); got != want {
 			t.Errorf("%d / %d is %d", in[0], in[1], got)
