@@ -40,6 +40,8 @@ from onnx import numpy_helper
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
+import encoders
+
 PROMPTS = [
     "What is the capital of France?",
     "Write a haiku about the sea.",
@@ -150,6 +152,7 @@ def export(model, path):
     for node in graph.graph.node:  # positions in source files
         node.ClearField("doc_string")
         del node.metadata_props[:]
+    encoders.number_values(graph)
     return graph
 
 
