@@ -30,7 +30,10 @@ func (a *analysis) choose() (*choice, error) {
 	if err == nil {
 		err = a.learn()
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errSteps):
+		return nil, err
+	case err != nil:
 		return nil, &Refusal{a.names(), "", fmt.Sprintf("the model does not run at the sizes of the export: %v", err)}
 	}
 	samples, err := a.samples()
