@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -203,7 +204,7 @@ func (p *standIns) evaluate(n *onnx.Node, s *reference.Scope) ([]*reference.Tens
 		return x.F[t*of.width : (t+1)*of.width], y[t*of.result : (t+1)*of.result]
 	}
 	if inputs == 1 {
-		f := newRowFunction(seed.Sum64(), of)
+		f := newRowFunction(seed.Sum64(), 0, of)
 		for t := range rows {
 			from, to := row(t)
 			f.add(to, from, 1)
@@ -218,7 +219,7 @@ func (p *standIns) evaluate(n *onnx.Node, s *reference.Scope) ([]*reference.Tens
 	experts := map[int64]*rowFunction{}
 	for i, id := range ids.I {
 		if experts[id] == nil {
-			experts[id] = newRowFunction(seed.Sum64()+uint64(id)*0x9e3779b97f4a7c15, of)
+			experts[id] = newRowFunction(seed.Sum64(), uint64(id), of)
 		}
 		from, to := row(i / chosen)
 		experts[id].add(to, from, weights.F[i])
@@ -260,21 +261,15 @@ type rowFunction struct {
 	shift   int
 }
 
-func newRowFunction(seed uint64, of rowShape) *rowFunction {
+func newRowFunction(seed, stream uint64, of rowShape) *rowFunction {
 	most := max(of.width, of.result)
 	f := &rowFunction{make([]float64, most), make([]float64, of.result), make([]float64, of.width), 0}
-	next := func() uint64 { // splitmix64
-		seed += 0x9e3779b97f4a7c15
-		z := (seed ^ seed>>30) * 0xbf58476d1ce4e5b9
-		z = (z ^ z>>27) * 0x94d049bb133111eb
-		return z ^ z>>31
-	}
+	r := rand.New(rand.NewPCG(seed, stream))
 	terms := float64(most) / float64(of.result)
 	draw := func(list []float64, scale float64) {
 		for i := range list {
-			z := next()
-			list[i] = scale * (0.5 + float64(z>>12)/(1<<52))
-			if z&1 != 0 {
+			list[i] = scale * (0.5 + r.Float64())
+			if r.IntN(2) == 0 {
 				list[i] = -list[i]
 			}
 		}
@@ -282,7 +277,7 @@ func newRowFunction(seed uint64, of rowShape) *rowFunction {
 	draw(f.a, 0.8/math.Sqrt(terms))
 	draw(f.b, 0.6)
 	draw(f.c, 1/math.Sqrt(float64(of.width)))
-	f.shift = int(next() % uint64(of.result))
+	f.shift = r.IntN(of.result)
 	return f
 }
 

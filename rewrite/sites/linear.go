@@ -80,17 +80,13 @@ func (k *Checker) tryLinear(c *Site, worlds []int, r *prove.CheckReport) error {
 	return nil
 }
 
-// moving lists ops whose results have no rounding of their own. A cast to a half type is one of a result, or is
-// followed by ops that compute in this type.
-var moving = []string{"Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split",
-	"Squeeze", "Transpose", "Unsqueeze", "Where"}
-
 // computed returns the type with the fewest digits that the nodes of a site compute numbers in. A model in float16 may
-// hold its states in float32, but round each update of them.
+// hold its states in float32, but round each update of them. Nodes that move elements have no rounding of their own: a
+// cast to a half type is one of a result, or is followed by ops that compute in this type.
 func computed(c *Site, facts *infer.Facts) onnx.DataType {
 	var types []onnx.DataType
 	for _, n := range c.slice.nodes {
-		if !slices.Contains(moving, n.OpType) {
+		if !n.MovesElements() && !n.Is("Pad") && !n.Is("Where") {
 			types = append(types, facts.DataType(n.OutputValue(0)))
 		}
 	}
