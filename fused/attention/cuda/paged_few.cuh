@@ -213,14 +213,14 @@ struct FewTile {
     constexpr int kRows = kFewThreads / kQuads;  // at a time; the lanes of a row are in one warp
     const int local = threadIdx.x / kQuads, quad = threadIdx.x % kQuads;
     const int room = here ? keys.nodes : p.stages * kFewWarps * S::kBytes / (kRows * (kValues * 4 + 8));
-    float2* const copied = reinterpret_cast<float2*>(rings) + local * room;
-    float4* const copies = reinterpret_cast<float4*>(rings + kRows * room * 8) + threadIdx.x;
+    float2* const own_states = reinterpret_cast<float2*>(rings) + local * room;
+    float4* const own_parts = reinterpret_cast<float4*>(rings + kRows * room * 8) + threadIdx.x;
     for (int base = 0; base < count; base += kRows) {
       const int r = base + local;
       const bool has = r < count && HasChannel(quad);
-      const float2* const states = here ? memory->state + r * keys.nodes : copied;
+      const float2* const states = here ? memory->state + r * keys.nodes : own_states;
       const float4* const parts =
-          here ? reinterpret_cast<float4*>(memory->total) + r * keys.nodes * kQuads + quad : copies;
+          here ? reinterpret_cast<float4*>(memory->total) + r * keys.nodes * kQuads + quad : own_parts;
       PoolSum joined;
       for (int node = 0; node < keys.nodes; node += room) {
         const int some = min(room, keys.nodes - node);
@@ -230,8 +230,8 @@ struct FewTile {
           const float2* state = p.state + at * p.slices + slice;
 #pragma unroll 1
           for (int k = 0; k < some; ++k, part += p.value_width, state += p.slices) {
-            Copy(SharedAddress(copies + k * kFewThreads), part, true);
-            if (quad == 0) CopyFew<8>(SharedAddress(copied + k), state);
+            Copy(SharedAddress(own_parts + k * kFewThreads), part, true);
+            if (quad == 0) CopyFew<8>(SharedAddress(own_states + k), state);
           }
           EndGroup();
           WaitForGroups<0>();
@@ -378,10 +378,10 @@ __global__ __launch_bounds__(kFewThreads, kBeside) void AttendFew(const __grid_c
 template <class T, class C, int kWidth, int kValues>
 cudaError_t RunFew(Params p, cudaStream_t stream) {
   constexpr int kRings = kFewWarps * PoolStage<C, kWidth, kValues>::kBytes, kOther = sizeof(FewMemory<kValues>);
-  constexpr int kSystem = 1024;  // of each block
   const int most = TheDevice().shared_bytes;
   // As many stages as kBeside blocks of a multiprocessor have room for, two if a block has, or one.
-  for (p.stages = kMostStages; p.stages > 2 && kBeside * (p.stages * kRings + kOther + kSystem) > most + kSystem;) {
+  for (p.stages = kMostStages;
+       p.stages > 2 && kBeside * (p.stages * kRings + kOther + kSystemBytes) > most + kSystemBytes;) {
     --p.stages;
   }
   if (p.stages * kRings + kOther > most) p.stages = 1;

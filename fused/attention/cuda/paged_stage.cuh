@@ -93,7 +93,7 @@ struct Source {
   int left;       // bytes of a row from the piece on
 
   // Start starts the copy of a row's piece, or writes zeros for place -1. It leaves out new rows. Rows of narrow pools
-  // are aligned to eight bytes only; none of them is new.
+  // have an alignment of eight bytes, and none of them is new.
   __device__ __forceinline__ void Start(uint32_t to, int place, bool narrow) const {
     const char* from;  // is not read for places below 0; the compiler would multiply 64-bit numbers
     asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(from) : "r"(place), "r"(step), "l"(pool));

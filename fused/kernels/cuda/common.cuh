@@ -13,6 +13,9 @@ namespace mojo {
 typedef __half Half;
 typedef __nv_bfloat16 BFloat;
 
+// kSystemBytes is the shared memory that the driver takes of each block.
+constexpr int kSystemBytes = 1024;
+
 // Device is the data on the current device that launches need.
 struct Device {
   int multiprocessors;

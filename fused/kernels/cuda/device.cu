@@ -84,10 +84,9 @@ const Device& TheDevice() {
     if (device.multiprocessors < 1) device.multiprocessors = 1;
     device.clustered[0] = device.multiprocessors;
     device.paired[0] = 2 * device.multiprocessors;
-    constexpr int kSystem = 1024;  // bytes of each block
     for (int bits = 1; bits < 4 && device.waits; ++bits) {
       device.clustered[bits] = Clustered(1 << bits, device.shared_bytes);
-      device.paired[bits] = Clustered(1 << bits, (device.shared_bytes - kSystem) / 2);
+      device.paired[bits] = Clustered(1 << bits, (device.shared_bytes - kSystemBytes) / 2);
     }
   });
   return devices[index];
