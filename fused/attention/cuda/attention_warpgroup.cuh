@@ -286,12 +286,9 @@ __device__ __forceinline__ void Attend(const typename OneTile::Args& a, const Wo
   }
 }
 
-// Registers of a thread that multiplies, and of one that does not.
-constexpr int kMost = 232, kFewest = 40;
-
 // RunBlock is a block of kThreads. load is each of its kLoaders warps that copy, of which kFillers fill a stage of
-// keys, or of values.
-template <class T, class F, class OneTile, class Loads>
+// keys, or of values. A thread that multiplies has kMost registers, and another kFewest.
+template <class T, class F, class OneTile, int kMost = 232, int kFewest = 40, class Loads>
 __device__ __forceinline__ void RunBlock(const typename OneTile::Args& a, const Work& work, char* memory,
                                          const Loads& load) {
   if (threadIdx.x == 0) {

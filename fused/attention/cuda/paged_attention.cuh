@@ -204,8 +204,8 @@ bool MmaTakes(const MojoPagedAttentionArgs& a);
 cudaError_t AttendMma(const Params& p, cudaStream_t stream);
 cudaError_t AttendAny(const Params& p, cudaStream_t stream);
 // PromptsWgmma is the part of AttendMma for sequences without parts on compute capability 9.0.
-bool PromptsWgmmaTakes(const Params& p);
-cudaError_t PromptsWgmma(const Params& p, cudaStream_t stream);
+bool PromptsWgmmaTakes(const Params& p, bool codes);
+cudaError_t PromptsWgmma(const Params& p, bool codes, cudaStream_t stream);
 cudaError_t AttendCodesMma(const Params& p, cudaStream_t stream);
 cudaError_t AttendCodesAny(const Params& p, cudaStream_t stream);
 

@@ -52,13 +52,47 @@ __device__ __forceinline__ float LeastScale(float magnitude, float most, int bit
   return magnitude > most * scale ? scale * 2 : scale;
 }
 
-// WriteCodes has blocks [tokens, key heads, keys and values]. The first of the tokens that are written to a block of
-// the pool works for all of them. It finds the slots of few tokens itself.
+constexpr int kSpan = 16;   // tokens of a block of WriteCodes that does not run beside another kernel
+constexpr int kAtOnce = 4;  // rows that a warp reads before it uses them
+
+// ReadVector, ReadCodes and WriteVector take four neighbors of a row, or one where four are not aligned.
+template <class T>
+__device__ __forceinline__ void ReadVector(const T* from, bool four, float (&v)[4]) {
+  v[0] = v[1] = v[2] = v[3] = 0;
+  if (four) {
+    ToFloats(LoadPack<4>(from), v);
+  } else {
+    v[0] = ToFloat(*from);
+  }
+}
+template <class C>
+__device__ __forceinline__ void ReadCodes(const C* from, bool four, C (&c)[4]) {
+  if (four) {
+    memcpy(c, from, 4);
+  } else {
+    c[0] = *from;
+  }
+}
+template <class C>
+__device__ __forceinline__ void WriteVector(C* to, bool four, const C (&c)[4]) {
+  if (four) {
+    uint32_t word;
+    memcpy(&word, c, 4);
+    *reinterpret_cast<uint32_t*>(to) = word;
+  } else {
+    *to = c[0];
+  }
+}
+
+// WriteCodes has blocks [spans of tokens, key heads, keys and values]. The first of the tokens that are written to a
+// block of the pool works for all of them. It finds the slots of few tokens itself.
 //
-// Registers: 56. Shared memory: 1.7 KB.
+// Registers: 64. Shared memory: 1.7 KB.
 template <class T, class C>
-__global__ __launch_bounds__(kThreads, 4) void WriteCodes(const __grid_constant__ Params p, const int* found) {
-  __shared__ unsigned across[kThreads / 32];
+__global__ __launch_bounds__(kThreads, 4) void WriteCodes(const __grid_constant__ Params p, const int* found,
+                                                          int span) {
+  constexpr int kWarps = kThreads / 32;
+  __shared__ unsigned across[kWarps];
   __shared__ NewRows added;
   WaitForPrevious();
   LetNextStart();
@@ -67,70 +101,97 @@ __global__ __launch_bounds__(kThreads, 4) void WriteCodes(const __grid_constant_
     added.Find<kThreads, true>(p, Sequence(p, min(static_cast<int>(threadIdx.x), static_cast<int>(p.sequences) - 1)));
   }
   const int* const slots = p.concurrent ? added.slot : found;
-  const int token = blockIdx.x, head = blockIdx.y, tokens = static_cast<int>(p.tokens), lane = threadIdx.x % 32,
-            warp = threadIdx.x / 32, block = static_cast<int>(p.block);
-  const int own = slots[token];
-  if (own < 0) return;
-  const int at = own / block;
-  const auto is_same = [&](int t) { return t >= 0 && t < tokens && slots[t] >= 0 && slots[t] / block == at; };
-  if (is_same(token - 1)) return;
-  bool earlier = false;
-  for (int t = threadIdx.x; t < token; t += kThreads) earlier = earlier || is_same(t);
-  if (__syncthreads_or(earlier)) return;
+  const int head = blockIdx.y, tokens = static_cast<int>(p.tokens), lane = threadIdx.x % 32, warp = threadIdx.x / 32,
+            block = static_cast<int>(p.block);
   const bool of_keys = blockIdx.z == 0;
   const int width = static_cast<int>(of_keys ? p.width : p.value_width);
   const size_t step = p.key_heads * width;
   const T* const from = static_cast<const T*>(of_keys ? p.k : p.v) + head * width;
-  C* const to = static_cast<C*>(of_keys ? p.key_cache_out : p.value_cache_out) + at * p.block * step + head * width;
-  float* const scale = (of_keys ? p.key_scale_out : p.value_scale_out) + at * p.key_heads + head;
-  // Each visits the new rows of the block, a warp a row.
-  const auto each = [&](auto visit) {
-    for (int base = token; base < tokens; base += kThreads) {
-      const int first = base + warp * 32;
-      unsigned rows = __ballot_sync(0xffffffffu, is_same(first + lane));
-      for (; rows != 0; rows &= rows - 1) visit(first + __ffs(rows) - 1);
-    }
-  };
-  bool starts = false;
-  unsigned greatest = 0;  // the bits of NaN exceed all others
-  each([&](int t) {
-    starts = starts || slots[t] % block == 0;
-    for (int d = lane; d < width; d += 32) {
-      greatest = max(greatest, __float_as_uint(ToFloat(from[t * step + d])) & 0x7fffffffu);
-    }
-  });
+  C* const pool = static_cast<C*>(of_keys ? p.key_cache_out : p.value_cache_out) + head * width;
+  const bool four = width % 4 == 0 && reinterpret_cast<size_t>(from) % (4 * sizeof(T)) == 0 &&
+                    reinterpret_cast<size_t>(pool) % 4 == 0;
+  const int each = four ? 4 : 1;
+  for (int token = blockIdx.x * span; token < min((static_cast<int>(blockIdx.x) + 1) * span, tokens); ++token) {
+    const int own = slots[token];
+    if (own < 0) continue;
+    const int at = ColumnOf(p, own);
+    const auto is_same = [&](int t) { return t >= 0 && t < tokens && slots[t] >= 0 && ColumnOf(p, slots[t]) == at; };
+    if (is_same(token - 1)) continue;
+    bool earlier = false;
+    for (int t = threadIdx.x; t < token; t += kThreads) earlier = earlier || is_same(t);
+    if (__syncthreads_or(earlier)) continue;
+    C* const to = pool + at * p.block * step;
+    float* const scale = (of_keys ? p.key_scale_out : p.value_scale_out) + at * p.key_heads + head;
+    // VisitNew calls visit(t, d, v) with the numbers of the new rows of the block. Warps take tokens in turn.
+    const auto visit_new = [&](auto visit) {
+      for (int base = token; base < tokens; base += kThreads) {
+        unsigned rows = __ballot_sync(0xffffffffu, is_same(base + warp + lane * kWarps));
+        while (rows != 0) {
+          int t[kAtOnce];
 #pragma unroll
-  for (int i = 16; i > 0; i /= 2) greatest = max(greatest, __shfl_xor_sync(0xffffffffu, greatest, i));
-  if (lane == 0) across[warp] = greatest;
-  const bool over = __syncthreads_or(starts);
+          for (int& one : t) {
+            one = rows == 0 ? -1 : base + warp + (__ffs(rows) - 1) * kWarps;
+            rows &= rows - 1;
+          }
+          for (int d = lane * each; d < width; d += 32 * each) {
+            float v[kAtOnce][4];
 #pragma unroll
-  for (int w = 0; w < kThreads / 32; ++w) greatest = max(greatest, across[w]);
-  constexpr bool kInt8 = std::is_same<C, Int8Code>::value;
-  const float least = LeastScale(__uint_as_float(greatest), kInt8 ? 127 : 448, kInt8 ? 7 : 9);
-  const float old = over ? kLeast : *scale, now = least != least || least > old ? least : old;
-  __syncthreads();  // all have read the scale
-  if (over || now > old) {
-    const float factor = old / now;
-    for (int row = warp; row < block; row += kThreads / 32) {
-      for (int d = lane; d < width; d += 32) {
-        C& code = to[row * step + d];
-        code = over ? C{} : Encoded(C{}, Exact(C{}, ToFloat(code)) * factor);
+            for (int i = 0; i < kAtOnce; ++i) ReadVector(from + max(t[i], 0) * step + d, four, v[i]);
+#pragma unroll
+            for (int i = 0; i < kAtOnce; ++i) {
+              if (t[i] >= 0) visit(t[i], d, v[i]);
+            }
+          }
+        }
       }
+    };
+    bool starts = false;
+    unsigned greatest = 0;  // the bits of NaN exceed all others
+    visit_new([&](int t, int, const float (&v)[4]) {
+      starts = starts || slots[t] == at * block;
+#pragma unroll
+      for (float one : v) greatest = max(greatest, __float_as_uint(one) & 0x7fffffffu);
+    });
+#pragma unroll
+    for (int i = 16; i > 0; i /= 2) greatest = max(greatest, __shfl_xor_sync(0xffffffffu, greatest, i));
+    if (lane == 0) across[warp] = greatest;
+    const bool over = __syncthreads_or(starts);
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) greatest = max(greatest, across[w]);
+    constexpr bool kInt8 = std::is_same<C, Int8Code>::value;
+    const float least = LeastScale(__uint_as_float(greatest), kInt8 ? 127 : 448, kInt8 ? 7 : 9);
+    const float old = over ? kLeast : *scale, now = least != least || least > old ? least : old;
+    __syncthreads();  // all have read the scale and the maxima
+    if (over || now > old) {
+      const float factor = old / now;
+      for (int row = warp; row < block; row += kWarps) {
+        for (int d = lane * each; d < width; d += 32 * each) {
+          C codes[4] = {};
+          if (!over) ReadCodes(to + row * step + d, four, codes);
+#pragma unroll
+          for (C& code : codes) code = over ? C{} : Encoded(C{}, Exact(C{}, ToFloat(code)) * factor);
+          WriteVector(to + row * step + d, four, codes);
+        }
+      }
+      __syncthreads();
     }
-    __syncthreads();
+    visit_new([&](int t, int d, const float (&v)[4]) {
+      C codes[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) codes[i] = Encoded(C{}, __fdiv_rn(v[i], now));
+      WriteVector(to + (slots[t] - at * block) * step + d, four, codes);
+    });
+    if (threadIdx.x == 0) *scale = now;
   }
-  each([&](int t) {
-    C* const row = to + slots[t] % block * step;
-    for (int d = lane; d < width; d += 32) row[d] = Encoded(C{}, __fdiv_rn(ToFloat(from[t * step + d]), now));
-  });
-  if (threadIdx.x == 0) *scale = now;
 }
 
 template <class T>
 cudaError_t Run(const Params& p, int* slots, cudaStream_t stream) {
   const auto kernel = p.float8 ? WriteCodes<T, E4M3Code> : WriteCodes<T, Int8Code>;
-  const dim3 grid(static_cast<unsigned>(p.tokens), static_cast<unsigned>(p.key_heads), 2);
-  return Launch(kernel, grid, kThreads, 0, stream, p, static_cast<const int*>(slots));
+  // Most blocks would have nothing to do if each had one token of a prompt.
+  const int span = p.concurrent ? 1 : kSpan;
+  const dim3 grid(static_cast<unsigned>(DivideUp(p.tokens, span)), static_cast<unsigned>(p.key_heads), 2);
+  return Launch(kernel, grid, kThreads, 0, stream, p, static_cast<const int*>(slots), span);
 }
 
 cudaError_t Write(const Params& p, int* slots, cudaStream_t stream) {

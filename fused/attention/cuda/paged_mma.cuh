@@ -298,7 +298,7 @@ cudaError_t Run(const Params& p, cudaStream_t stream) {
     if (cudaError_t e = AttendFewRows<T, C>(p, stream)) return e;
   }
   if (is_few) return cudaSuccess;
-  if (!kIsCode<C> && PromptsWgmmaTakes(p)) return PromptsWgmma(p, stream);
+  if (PromptsWgmmaTakes(p, kIsCode<C>)) return PromptsWgmma(p, kIsCode<C>, stream);
   if (p.width <= 64 && p.value_width <= 64) return RunTiles<T, C, 64, 64>(p, stream);
   return p.width <= 128 ? RunTiles<T, C, 128, 128>(p, stream) : RunTiles<T, C, 256, 128>(p, stream);
 }

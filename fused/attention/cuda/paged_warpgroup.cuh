@@ -87,11 +87,45 @@ struct PromptTile {
   __device__ __forceinline__ const float* Mean(const warpgroup::Work&) const { return nullptr; }
 };
 
-// LoadPrompts is one of the warps that copy all data of the block: every other box of keys, or of values. With blocks
-// of 16 rows one warp for all boxes would take longer than the products: 76 us instead of 62 for 512 tokens after 3,584
-// (32 heads on 8 of 128, H200).
+// Boxes is a warp's share of a tile of keys, or of values: every other box. In lane n, row is that of box n in the
+// pool, or -1 if no row of the tile sees it or it is another warp's.
+struct Boxes {
+  int row, half, key_head;
+  bool of_keys;
+  int to;         // the stage, an offset in shared memory
+  uint32_t full;  // its barrier
+};
+
+// CopyBoxes fills a stage by tensor map copies.
 template <class F>
-__device__ __forceinline__ void LoadPrompts(const Params& p, const TileWork& work, char* memory) {
+struct CopyBoxes {
+  const TileWork& work;
+  uint32_t shared;
+
+  // Begin begins a tile of rows. row is that of the lane's box of its first tile of keys.
+  __device__ __forceinline__ void Begin(bool, int, int, int) const {}
+  // Fill fills a stage once wait returns. next is the row of the lane's box of the next tile of keys, or -1.
+  template <int kWidth, class Wait>
+  __device__ __forceinline__ void Fill(const Boxes& b, int, const Wait& wait) const {
+    const int lane = threadIdx.x % 32, boxes = __popc(__ballot_sync(~0u, b.row >= 0));
+    wait();
+    if (lane == 0) ArriveExpecting(b.full, boxes * work.rows * kWidth * 2);
+    if (b.row >= 0) {
+#pragma unroll
+      for (int part = 0; part < kWidth / 64; ++part) {
+        CopyBox(shared + b.to + (part * F::kKeys + lane * work.rows) * 128, b.of_keys ? &work.k : &work.v, b.full,
+                part * 64, b.row, b.key_head, kStayNormal);
+      }
+    }
+    __syncwarp();
+  }
+};
+
+// LoadPrompts is one of the warps that fill the block's stages: every other box of keys, or of values. With blocks of
+// 16 rows one warp for all boxes would take longer than the products: 76 us instead of 62 for 512 tokens after 3,584
+// (32 heads on 8 of 128, H200).
+template <class F, class Filler>
+__device__ __forceinline__ void LoadPrompts(const Params& p, const TileWork& work, char* memory, Filler filler) {
   typedef warpgroup::Ring<F::kStages> Keys;
   typedef warpgroup::Ring<F::kRowStages> Ring;
   const uint32_t shared = SharedAddress(memory);
@@ -121,33 +155,25 @@ __device__ __forceinline__ void LoadPrompts(const Params& p, const TileWork& wor
     const auto find_box = [&](int n) {
       const int key = n * F::kKeys + lane * work.rows;
       const bool is_seen = lane * work.rows < F::kKeys && key < tile.seen.end && key + work.rows > tile.seen.begin;
-      return n >= 0 && is_seen && lane % 2 == half ? static_cast<int>(Place(p, tile.s, key)) : -1;
-    };
-    const auto load = [&](auto width, const CUtensorMap* map, int row, uint32_t to, uint32_t full, uint32_t free) {
-      constexpr int kWidth = decltype(width)::value;
-      const int boxes = __popc(__ballot_sync(~0u, row >= 0));
-      WaitForPhase(free, Keys::Parity(at) ^ 1);
-      if (lane == 0) ArriveExpecting(full, boxes * work.rows * kWidth * 2);
-      if (row >= 0) {
-#pragma unroll
-        for (int part = 0; part < kWidth / 64; ++part) {
-          CopyBox(to + (part * F::kKeys + lane * work.rows) * 128, map, full, part * 64, row, tile.key_head,
-                  kStayNormal);
-        }
-      }
-      __syncwarp();
+      return is_seen && lane % 2 == half ? static_cast<int>(Place(p, tile.s, key)) : -1;
     };
     const Span tiles = tile.Tiles(p, work);
     int row = find_box(tiles.end - 1);
+    filler.Begin(of_keys, half, tile.key_head, row);
 #pragma unroll 1
     for (int n = tiles.end - 1; n >= tiles.begin; --n, ++at) {
-      const int next = find_box(n - 1), stage = Keys::Stage(at);
+      const int next = n > tiles.begin ? find_box(n - 1) : -1, stage = Keys::Stage(at);
+      const auto fill = [&](auto width, int to, int full, int free) {
+        constexpr int kWidth = decltype(width)::value;
+        const Boxes boxes{row, half, tile.key_head, of_keys, to, shared + full + stage * 8};
+        filler.template Fill<kWidth>(boxes, next,
+                                     [&] { WaitForPhase(shared + free + stage * 8, Keys::Parity(at) ^ 1); });
+      };
       if (of_keys) {
-        load(std::integral_constant<int, F::kWidth>(), &work.k, row, shared + F::kKeysAt + stage * F::kKeyBytes,
-             shared + F::kKeysFull + stage * 8, shared + F::kKeysFree + stage * 8);
+        fill(std::integral_constant<int, F::kWidth>(), F::kKeysAt + stage * F::kKeyBytes, F::kKeysFull, F::kKeysFree);
       } else {
-        load(std::integral_constant<int, F::kOut>(), &work.v, row, shared + F::kValuesAt + stage * F::kValueBytes,
-             shared + F::kValuesFull + stage * 8, shared + F::kValuesFree + stage * 8);
+        fill(std::integral_constant<int, F::kOut>(), F::kValuesAt + stage * F::kValueBytes, F::kValuesFull,
+             F::kValuesFree);
       }
       row = next;
     }

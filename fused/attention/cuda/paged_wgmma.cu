@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "attention/cuda/paged_warpgroup.cuh"
+#include "attention/cuda/paged_warpgroup_codes.cuh"
 #include "cuda/tensor_map.h"
 
 namespace mojo {
@@ -12,13 +12,25 @@ namespace {
 
 using namespace warpgroup;
 
-// WarpGroupPrompts. Registers: 168; a thread that multiplies has 232. Shared memory: 160 to 224 KB, see Form.
-template <class T, class F>
+// WarpGroupPrompts. Registers: 168; a thread that multiplies has 232, or 216 with kCodes. Shared memory: 160 to 224 KB,
+// see Form.
+template <class T, class F, bool kCodes>
 __global__ void __launch_bounds__(kThreads, 1)
     WarpGroupPrompts(const __grid_constant__ Params p, const __grid_constant__ TileWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) char memory[];
-  RunBlock<T, F, PromptTile<F>>(p, work, memory, [&] { LoadPrompts<F>(p, work, memory); });
+  if constexpr (kCodes) {
+    RunBlock<T, F, PromptTile<F>, 216, 72>(p, work, memory, [&] {
+      if (p.float8) {
+        LoadPrompts<F>(p, work, memory, WidenBoxes<T, E4M3Code, F>(p, memory));
+      } else {
+        LoadPrompts<F>(p, work, memory, WidenBoxes<T, Int8Code, F>(p, memory));
+      }
+    });
+  } else {
+    RunBlock<T, F, PromptTile<F>>(p, work, memory,
+                                  [&] { LoadPrompts<F>(p, work, memory, CopyBoxes<F>{work, SharedAddress(memory)}); });
+  }
 #endif
 }
 
@@ -41,16 +53,22 @@ cudaError_t MakeRowMap(CUtensorMap* map, const Params& p, const Work& work) {
   return MakeTensorMap(map, p.q, extents, 5);
 }
 
-template <class T, class F>
+template <class T, class F, bool kCodes>
 cudaError_t LaunchForm(const Params& p, cudaStream_t stream) {
   TileWork work = {};
   work.Divide(p.group, p.key_heads, p.scale, p.softcap);
-  work.rows = std::gcd(static_cast<int>(p.block), F::kKeys);
   if (cudaError_t e = MakeRowMap(&work.q, p, work)) return e;
-  if (cudaError_t e = MakePoolMap(&work.k, p.key_cache_out, p, p.width, work.rows)) return e;
-  if (cudaError_t e = MakePoolMap(&work.v, p.value_cache_out, p, p.value_width, work.rows)) return e;
-  constexpr int kBytes = F::kBytes + 2 * F::kRowStages * kSlotBytes;
-  const auto kernel = WarpGroupPrompts<T, F>;
+  if (kCodes) {
+    work.rows = kWidenedRows;
+    work.k = work.v = work.q;  // not used
+  } else {
+    work.rows = std::gcd(static_cast<int>(p.block), F::kKeys);
+    if (cudaError_t e = MakePoolMap(&work.k, p.key_cache_out, p, p.width, work.rows)) return e;
+    if (cudaError_t e = MakePoolMap(&work.v, p.value_cache_out, p, p.value_width, work.rows)) return e;
+  }
+  constexpr int kBytes = kRingsAt<F> + (kCodes ? 4 * kRingBytes<F> : 0);
+  static_assert(kBytes <= 227 * 1024, "shared memory");
+  const auto kernel = WarpGroupPrompts<T, F, kCodes>;
   if (cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) return e;
   // No sequence has both many tokens and fewer than few + 1.
   const size_t many = std::min(p.sequences, p.tokens / (p.few + 1));
@@ -60,27 +78,28 @@ cudaError_t LaunchForm(const Params& p, cudaStream_t stream) {
 }
 
 template <class T>
-cudaError_t LaunchType(const Params& p, cudaStream_t stream) {
-  return OfForm(p.width, [&](auto form) { return LaunchForm<T, decltype(form)>(p, stream); });
+cudaError_t LaunchType(const Params& p, bool codes, cudaStream_t stream) {
+  if (codes) return p.width == 64 ? LaunchForm<T, Form64, true>(p, stream) : LaunchForm<T, Form128, true>(p, stream);
+  return OfForm(p.width, [&](auto form) { return LaunchForm<T, decltype(form), false>(p, stream); });
 }
 
 // HasKernels reports whether the device runs the kernels, which are empty unless compiled for capability 9.0.
 bool HasKernels() {
   if (TheDevice().capability != 90) return false;
-  static const bool has = HasHopperCode(WarpGroupPrompts<BFloat, Form128>);
+  static const bool has = HasHopperCode(WarpGroupPrompts<BFloat, Form128, false>);
   return has;
 }
 
 }  // namespace
 
 // A box of rows is at least the 8 rows of the swizzle. Maxima are taken before scores are multiplied by scale.
-bool PromptsWgmmaTakes(const Params& p) {
-  return HasForm(p.width, p.value_width) && p.scale > 0 && p.block % 8 == 0 && p.blocks * p.block < size_t{1} << 31 &&
-         HasKernels();
+bool PromptsWgmmaTakes(const Params& p, bool codes) {
+  return HasForm(p.width, p.value_width) && (!codes || p.width <= 128) && p.scale > 0 && p.block % 8 == 0 &&
+         p.blocks * p.block < size_t{1} << 31 && HasKernels();
 }
 
-cudaError_t PromptsWgmma(const Params& p, cudaStream_t stream) {
-  return p.type == kMojoBFloat16 ? LaunchType<BFloat>(p, stream) : LaunchType<Half>(p, stream);
+cudaError_t PromptsWgmma(const Params& p, bool codes, cudaStream_t stream) {
+  return p.type == kMojoBFloat16 ? LaunchType<BFloat>(p, codes, stream) : LaunchType<Half>(p, codes, stream);
 }
 
 }  // namespace paged

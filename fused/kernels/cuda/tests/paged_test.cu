@@ -362,8 +362,14 @@ void Test(Tally* tally, const Form& f) {
 }
 
 // TestPrompts tests sequences of many tokens, which Hopper multiplies by warpgroups if their blocks are multiples of 8.
-void TestPrompts(Tally* tally) {
+void TestPrompts(Tally* tally, Tally* codes) {
   Random random(5);
+  const auto test = [&](Form f) {
+    for (const Kind k : {kNumbers, kInt8, kE4M3}) {
+      f.kind = k;
+      if (k == kNumbers || !f.huge) Test(k == kNumbers ? tally : codes, f);
+    }
+  };
   // Prompts of 1 to 600 tokens behind 0 to 5,000, and sequences without any.
   const auto lengths = [&](Form* f, size_t sequences) {
     f->past.clear(), f->added.clear();
@@ -383,25 +389,25 @@ void TestPrompts(Tally* tally) {
         for (const size_t width : {64, 128}) {
           f.width = f.value_width = width;
           lengths(&f, width == 64 ? 1 : 5);
-          Test(tally, f);
+          test(f);
         }
       }
       f.heads = 6, f.key_heads = 2, f.cyclic = true, f.sink = true;
       lengths(&f, 4);
       f.window = 1 + random.Below(900);
-      Test(tally, f);
+      test(f);
       f.window = 0, f.softcap = 5, f.width = f.value_width = 64, f.causal = false;
-      Test(tally, f);
+      test(f);
       f.softcap = 0, f.heads = 17, f.key_heads = 1, f.window = 40;
       lengths(&f, 2);
-      Test(tally, f);
+      test(f);
       f.heads = 4, f.key_heads = 2, f.width = 192, f.value_width = 128, f.causal = true;
-      Test(tally, f);
+      test(f);
       f.width = f.value_width = 256, f.sink = false, f.window = 0;
-      Test(tally, f);
+      test(f);
       // Few scores, or the sign of one that is near 0 is another one in float32.
       f.past = {0, 3}, f.added = {90, 40}, f.width = f.value_width = 64, f.softcap = 5, f.sink = true, f.huge = true;
-      Test(tally, f);
+      test(f);
     }
     // More tiles than blocks, and more sequences than a warp has lanes.
     Form f;
@@ -410,9 +416,9 @@ void TestPrompts(Tally* tally) {
       f.past.push_back(static_cast<int32_t>(random.Below(200)));
       f.added.push_back(static_cast<int32_t>(b % 3 == 1 ? 60 + random.Below(60) : random.Below(30)));
     }
-    Test(tally, f);
+    test(f);
     f.past = {5000, 4990}, f.added = {600, 1}, f.heads = 4, f.key_heads = 1, f.width = f.value_width = 128;
-    Test(tally, f);
+    test(f);
   }
 }
 
@@ -460,7 +466,7 @@ void TestSteps(Tally* tally, Tally* codes) {
 
 int main() {
   Tally tally{"PagedAttention"}, prompts{"prompts"}, codes{"QPagedAttention"};
-  TestPrompts(&prompts);
+  TestPrompts(&prompts, &codes);
   TestSteps(&tally, &codes);
   const std::vector<int32_t> pasts[] = {{0}, {5}, {255}, {256, 0, 17}, {1000, 3, 64, 511, 0}, {17000, 40}};
   for (const MojoType type : {kMojoBFloat16, kMojoFloat16, kMojoFloat32}) {
