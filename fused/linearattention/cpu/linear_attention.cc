@@ -56,7 +56,6 @@ void Prepare(const Go& go, size_t begin, size_t end) {
 void Scan(const Go& go, size_t begin, size_t end) {
   const LinearAttentionTensors& t = go.t;
   const ElementType type = go.type;
-  const LinearScanFn run = go.kernels.linear_scan(type);
   for (size_t i = begin; i < end; ++i) {
     const size_t block = i % go.blocks, head = i / go.blocks % t.heads, b = i / go.blocks / t.heads;
     const size_t row = b * t.tokens, each = t.y_heads / t.heads, state = (b * t.heads + head) * t.key * t.value;
@@ -70,6 +69,7 @@ void Scan(const Go& go, size_t begin, size_t end) {
     args.k_step = t.k_heads * t.key;
     args.v = At(t.v, (row * t.heads + head) * t.value, type);
     args.v_step = t.heads * t.value;
+    args.type = type;
     args.factors = &kNoDecay;
     if (go.factors != nullptr) {
       args.factors = go.factors + (row * t.heads + head) * t.channels;
@@ -88,14 +88,13 @@ void Scan(const Go& go, size_t begin, size_t end) {
     args.columns = t.value;
     args.scale = go.attributes.scale;
     const size_t first = block * go.columns;
-    run(args, first, std::min(first + go.columns, t.value));
+    go.kernels.linear_scan(args, first, std::min(first + go.columns, t.value));
   }
 }
 
 // ScanChannels takes states of one column, from number begin to end - 1, through all tokens.
 void ScanChannels(const Go& go, size_t begin, size_t end) {
   const LinearAttentionTensors& t = go.t;
-  const ChannelScanFn run = go.kernels.channel_scan(go.type);
   while (begin < end) {
     const size_t b = begin / t.heads, first = begin % t.heads, count = std::min(end - begin, t.heads - first);
     const size_t row = b * t.tokens, state = b * t.heads * t.key;
@@ -103,6 +102,7 @@ void ScanChannels(const Go& go, size_t begin, size_t end) {
     args.q = (go.q == nullptr ? static_cast<const float*>(t.q) : go.q) + row * t.key;
     args.k = (go.k == nullptr ? static_cast<const float*>(t.k) : go.k) + row * t.key;
     args.v = At(t.v, row * t.heads, go.type);
+    args.type = go.type;
     args.decay = t.decay == nullptr ? nullptr : t.decay + row * t.heads * t.channels;
     args.by_key = t.decay != nullptr && t.channels > 1;
     args.y = const_cast<char*>(At(t.y, row * t.heads, go.type));
@@ -113,7 +113,7 @@ void ScanChannels(const Go& go, size_t begin, size_t end) {
     args.depth = t.key;
     args.channels = t.heads;
     args.scale = go.attributes.scale;
-    run(args, first, first + count);
+    go.kernels.channel_scan(args, first, first + count);
     begin += count;
   }
 }

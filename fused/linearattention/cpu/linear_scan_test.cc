@@ -18,6 +18,26 @@ struct Sizes {
 
 float* Floats(Buffer& b) { return static_cast<float*>(b.data()); }
 
+// CompareTypes runs a scan with 16-bit numbers: Y is the rounded Y of float32.
+template <class Args, class Run>
+void CompareTypes(const char* name, Args& args, size_t results, size_t numbers, Run run) {
+  const Args before = args;
+  for (const ElementType type : {mojo::kFloat16, mojo::kBFloat16}) {
+    Buffer v(type, numbers), wide(mojo::kFloat32, numbers), y(type, results), exact(mojo::kFloat32, results);
+    for (size_t i = 0; i < numbers; ++i) v.Set(i, static_cast<const float*>(before.v)[i]), wide.Set(i, v.Get(i));
+    args.v = wide.data(), args.y = exact.data();
+    run();
+    args.v = v.data(), args.y = y.data(), args.type = type;
+    run();
+    args = before;
+    for (size_t i = 0; i < results; ++i) {
+      const double got = y.Get(i);
+      y.Set(i, exact.Get(i));
+      Check(got == y.Get(i), "%s: %s: y[%zu] is %.9g, want %.9g", name, TypeName(type), i, got, y.Get(i));
+    }
+  }
+}
+
 // Compare runs the columns as one task and as several, which must agree to the bit, and compares them with the formula.
 void Compare(const mojo::KernelTable& kernels, const Sizes& s, double least, double most, std::mt19937* rng) {
   const size_t channels = s.by_channel ? s.depth : 1, state = s.depth * s.columns;
@@ -42,7 +62,7 @@ void Compare(const mojo::KernelTable& kernels, const Sizes& s, double least, dou
   args.y = y.data(), args.y_step = s.queries * s.columns;
   args.past = s.past ? Floats(past) : nullptr, args.present = Floats(present), args.room = Floats(room);
   args.tokens = s.tokens, args.depth = s.depth, args.columns = s.columns, args.scale = 0.5f;
-  const mojo::LinearScanFn run = kernels.linear_scan(mojo::kFloat32);
+  const mojo::LinearScanFn run = kernels.linear_scan;
   run(args, 0, s.columns);
 
   std::vector<double> want(state), results(y.size());
@@ -78,6 +98,7 @@ void Compare(const mojo::KernelTable& kernels, const Sizes& s, double least, dou
           "%s: LinearAttention of %zu tokens, decays from %g to %g: present[%zu] is %.9g, want %.9g", kernels.name,
           s.tokens, least, most, i, present.Get(i), want[i]);
   }
+  CompareTypes(kernels.name, args, y.size(), s.tokens * s.columns, [&] { run(args, 0, s.columns); });
   args.y = parts.data();
   for (size_t begin = 0; begin < s.columns; begin += kernels.linear_columns) {
     run(args, begin, std::min(begin + kernels.linear_columns, s.columns));
@@ -105,7 +126,7 @@ void CompareChannels(const mojo::KernelTable& kernels, size_t tokens, size_t dep
   args.decay = rates > 0 ? Floats(decay) : nullptr, args.by_key = rates > 1;
   args.past = past ? Floats(first) : nullptr, args.present = Floats(present), args.room = Floats(room);
   args.tokens = tokens, args.depth = depth, args.channels = channels, args.scale = 0.5f;
-  const mojo::ChannelScanFn run = kernels.channel_scan(mojo::kFloat32);
+  const mojo::ChannelScanFn run = kernels.channel_scan;
   run(args, 0, channels);
   const double off = 16 * Epsilon(mojo::kFloat32) * sqrt(static_cast<double>(tokens + depth));
   for (size_t c = 0; c < channels; ++c) {
@@ -129,6 +150,7 @@ void CompareChannels(const mojo::KernelTable& kernels, size_t tokens, size_t dep
             kernels.name, c, channels, i, got, want);
     }
   }
+  CompareTypes(kernels.name, args, y.size(), v.size(), [&] { run(args, 0, channels); });
   args.y = parts.data();
   run(args, 0, channels / 3);
   run(args, channels / 3, channels);

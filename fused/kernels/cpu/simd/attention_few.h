@@ -296,7 +296,9 @@ void AddFewRows(const AttentionTile& t, const Rows& keys, const Rows& values) {
 template <class T>
 void AddFew(const AttentionTile& t) {
   const T *keys = static_cast<const T*>(t.keys), *values = static_cast<const T*>(t.values);
-  if (t.places == nullptr) return AddFewRows<T>(t, Steps<T>{keys, t.key_step}, Steps<T>{values, t.value_step});
+  if constexpr (!kIsCode<T>) {
+    if (t.places == nullptr) return AddFewRows<T>(t, Steps<T>{keys, t.key_step}, Steps<T>{values, t.value_step});
+  }
   AddFewRows<T>(t, Places<T>{keys, t.key_step, t.places, t.ahead}, Places<T>{values, t.value_step, t.places, t.ahead});
 }
 

@@ -90,16 +90,16 @@ inline void AddMany(const AttentionTile& t) {
   }
 }
 
-// PackKeys packs count keys, at most kLanes, into a panel: for each channel, the keys side by side.
-template <class T, class Keys>
-MOJO_INLINE void PackKeys(const Keys& keys, const float* scales, size_t first, size_t count, size_t width,
-                          float* panel) {
+// PackKeys packs count keys, at most kLanes, into a panel: for each channel, the keys side by side. scales has as many
+// numbers, of codes.
+template <class T>
+MOJO_INLINE void PackKeys(const T* const* keys, const float* scales, size_t count, size_t width, float* panel) {
   ForEachVector(width, [&](auto lanes, size_t c) MOJO_LAMBDA {
     F32 v[kLanes];
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) {
-      v[i] = static_cast<size_t>(i) < count ? Load(lanes, keys[first + i] + c) : F32{};
-      if (kIsCode<T> && static_cast<size_t>(i) < count) v[i] *= scales[first + i];
+      v[i] = static_cast<size_t>(i) < count ? Load(lanes, keys[i] + c) : F32{};
+      if (kIsCode<T> && static_cast<size_t>(i) < count) v[i] *= scales[i];
     }
     Turned(v);
 #pragma GCC unroll 16
@@ -109,18 +109,26 @@ MOJO_INLINE void PackKeys(const Keys& keys, const float* scales, size_t first, s
   });
 }
 
-template <class T, class Rows>
-void PackRows(const AttentionPack& a, const Rows& keys, const Rows& values) {
+// PackBlock packs a block of rows in their order, or of a pool.
+template <class T>
+void PackBlock(const AttentionPack& a) {
+  const T *keys[kAttentionBlock], *values[kAttentionBlock];
+  for (size_t j = 0; j < a.count; ++j) {
+    const size_t place = a.places == nullptr ? j : a.places[j];
+    keys[j] = static_cast<const T*>(a.keys) + place * a.key_step;
+    values[j] = static_cast<const T*>(a.values) + place * a.value_step;
+  }
   for (size_t j = 0; j < (a.count + kPair - 1) / kPair * kPair; j += kLanes) {
     float* panel = a.key_panel + j / kPair * kPair * a.width + j % kPair;
     const size_t count = j < a.count ? Smaller(a.count - j, kLanes) : 0;
-    PackKeys<T>(keys, a.key_scales, count > 0 ? j : 0, count, a.width, panel);
+    const size_t first = count > 0 ? j : 0;
+    PackKeys<T>(keys + first, kIsCode<T> ? a.key_scales + first : nullptr, count, a.width, panel);
   }
   for (size_t c = 0; c < a.value_width; c += kPair) {
     float* panel = a.value_panel + c * kAttentionBlock;
     const size_t n = Smaller(a.value_width - c, kPair);
     for (size_t j = 0; j < a.count; ++j) {
-      const auto* value = values[j] + c;
+      const T* value = values[j] + c;
       const float scale = kIsCode<T> ? a.value_scales[j] : 1;
       const auto scaled = [=](F32 v) MOJO_LAMBDA { return kIsCode<T> ? v * scale : v; };
       Store(panel + j * kPair, scaled(n >= kLanes ? Load(value) : Load(Part{n}, value)));
@@ -129,13 +137,6 @@ void PackRows(const AttentionPack& a, const Rows& keys, const Rows& values) {
       Store(panel + j * kPair + kLanes, right);
     }
   }
-}
-
-template <class T>
-void PackBlock(const AttentionPack& a) {
-  const T *keys = static_cast<const T*>(a.keys), *values = static_cast<const T*>(a.values);
-  if (a.places == nullptr) return PackRows<T>(a, Steps<T>{keys, a.key_step}, Steps<T>{values, a.value_step});
-  PackRows<T>(a, Places<T>{keys, a.key_step, a.places, 0}, Places<T>{values, a.value_step, a.places, 0});
 }
 
 }  // namespace MOJO_ISA

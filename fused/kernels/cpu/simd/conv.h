@@ -46,50 +46,63 @@ MOJO_INLINE const float* Wide(const T* from, float* room, size_t count) {
   return room;
 }
 
-// ConvSteps is one token of count channels of a sequence, the rows from r on. It takes the numbers of each channel one
-// by one, because they are few and lie side by side, and the sums of kLanes channels together. The order of operations
-// is the same as in the loop over tokens.
-template <class T, size_t kWidth, size_t kKept>
-void ConvSteps(const ConvArgs& args, const Silu& silu, size_t r, size_t channel, size_t count) {
-  const T* const x = static_cast<const T*>(args.x) + r;
-  const T* const weight = static_cast<const T*>(args.weight) + channel * kWidth;
-  const T* const bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + channel;
-  const T* const past = static_cast<const T*>(args.past) + r * kKept;
-  T* const present = args.present == nullptr ? nullptr : static_cast<T*>(args.present) + r * kKept;
-  T* const y = static_cast<T*>(args.y) + r;
-  ForEachVector(count, [=](auto lanes, size_t first) MOJO_LAMBDA {
-    const size_t rows = Lanes(lanes);
-    float xs[kLanes], weight_room[kLanes * kWidth], past_room[kLanes * kKept], sums[kLanes];
-    Store(xs, Load(lanes, x + first));
-    const float* const weights = Wide(weight + first * kWidth, weight_room, rows * kWidth);
-    const float* const pasts = Wide(past + first * kKept, past_room, rows * kKept);
-    for (size_t row = 0; row < rows; ++row) {
-      float sum = 0;
-      for (size_t j = 0; j + 1 < kWidth; ++j) {
-        sum = Fma(weights[row * kWidth + j], pasts[row * kKept + (kKept + 1 - kWidth) + j], sum);
-      }
-      sums[row] = Fma(weights[row * kWidth + kWidth - 1], xs[row], sum);
+// SumSteps writes the sums of one token of count channels. It takes the numbers of each channel one by one, because
+// they are few and lie side by side. The order of operations is the same as in the loop over tokens.
+template <size_t kWidth, size_t kKept>
+void SumSteps(const float* x, const float* weight, const float* past, size_t count, float* sums) {
+  for (size_t row = 0; row < count; ++row) {
+    float sum = 0;
+    for (size_t j = 0; j + 1 < kWidth; ++j) {
+      sum = Fma(weight[row * kWidth + j], past[row * kKept + (kKept + 1 - kWidth) + j], sum);
     }
-    F32 z = Load(lanes, sums);
-    z = bias == nullptr ? z + 0.0f : z + Load(lanes, bias + first);
-    Store(lanes, y + first, args.silu ? silu(z) : z);
-    for (size_t row = 0; present != nullptr && row < rows; ++row) {
-      T kept[kKept];
-      for (size_t i = 0; i + 1 < kKept; ++i) kept[i] = past[(first + row) * kKept + i + 1];
-      kept[kKept - 1] = x[first + row];
-      for (size_t i = 0; i < kKept; ++i) present[(first + row) * kKept + i] = kept[i];
-    }
-  });
+    sums[row] = Fma(weight[row * kWidth + kWidth - 1], x[row], sum);
+  }
 }
 
-// PickConvSteps returns null for sizes that no model has.
-template <class T>
-auto PickConvSteps(size_t width, size_t kept) {
-  if (width == 3 && kept == 2) return ConvSteps<T, 3, 2>;
-  if (width == 3 && kept == 3) return ConvSteps<T, 3, 3>;
-  if (width == 4 && kept == 3) return ConvSteps<T, 4, 3>;
-  if (width == 4 && kept == 4) return ConvSteps<T, 4, 4>;
-  return static_cast<decltype(&ConvSteps<T, 4, 4>)>(nullptr);
+// PickSumSteps returns null for sizes that no model has.
+inline auto PickSumSteps(size_t width, size_t kept) {
+  if (width == 3 && kept == 2) return SumSteps<3, 2>;
+  if (width == 3 && kept == 3) return SumSteps<3, 3>;
+  if (width == 4 && kept == 3) return SumSteps<4, 3>;
+  if (width == 4 && kept == 4) return SumSteps<4, 4>;
+  return static_cast<decltype(&SumSteps<4, 4>)>(nullptr);
+}
+
+// KeepStep writes the last kKept tokens of count channels. present may be past's memory.
+template <size_t kKept, class T>
+void KeepStep(const T* x, const T* past, T* present, size_t count) {
+  for (size_t row = 0; row < count; ++row) {
+    T kept[kKept];
+    for (size_t i = 0; i + 1 < kKept; ++i) kept[i] = past[row * kKept + i + 1];
+    kept[kKept - 1] = x[row];
+    for (size_t i = 0; i < kKept; ++i) present[row * kKept + i] = kept[i];
+  }
+}
+
+// ConvSteps takes at most so many channels, whose numbers stay in the nearest cache.
+constexpr size_t kStepChannels = 256;
+
+// ConvSteps is one token of count channels of a sequence, the rows from r on.
+template <class T, class SumFn>
+void ConvSteps(const ConvArgs& args, const Silu& silu, SumFn sum, size_t r, size_t channel, size_t count) {
+  const T* const x = static_cast<const T*>(args.x) + r;
+  const T* const weight = static_cast<const T*>(args.weight) + channel * args.width;
+  const T* const bias = args.bias == nullptr ? nullptr : static_cast<const T*>(args.bias) + channel;
+  const T* const past = static_cast<const T*>(args.past) + r * args.kept;
+  T* const y = static_cast<T*>(args.y) + r;
+  float x_room[kStepChannels], weight_room[kStepChannels * 4], past_room[kStepChannels * 4], sums[kStepChannels];
+  sum(Wide(x, x_room, count), Wide(weight, weight_room, count * args.width), Wide(past, past_room, count * args.kept),
+      count, sums);
+  ForEachVector(count, [&](auto lanes, size_t i) MOJO_LAMBDA {
+    F32 z = Load(lanes, sums + i);
+    z = bias == nullptr ? z + 0.0f : z + Load(lanes, bias + i);
+    Store(lanes, y + i, args.silu ? silu(z) : z);
+  });
+  if (args.present == nullptr) return;
+  T* const present = static_cast<T*>(args.present) + r * args.kept;
+  if (args.kept == 2) return KeepStep<2>(x, past, present, count);
+  if (args.kept == 3) return KeepStep<3>(x, past, present, count);
+  KeepStep<4>(x, past, present, count);
 }
 
 template <class T>
@@ -112,12 +125,13 @@ void Conv(const ConvArgs& args, size_t begin, size_t end) {
   T* const y = static_cast<T*>(args.y);
   T* const present = static_cast<T*>(args.present);
   size_t r = begin;
-  const auto steps = PickConvSteps<T>(args.width, args.kept);
-  if (args.tokens == 1 && args.past != nullptr && steps != nullptr) {
+  const auto sum = PickSumSteps(args.width, args.kept);
+  if (args.tokens == 1 && args.past != nullptr && sum != nullptr) {
     while (r < end) {
       const size_t channel = r % args.channels;
-      const size_t count = end - r < args.channels - channel ? end - r : args.channels - channel;
-      steps(args, silu, r, channel, count);
+      size_t count = end - r < args.channels - channel ? end - r : args.channels - channel;
+      if (count > kStepChannels) count = kStepChannels;
+      ConvSteps<T>(args, silu, sum, r, channel, count);
       r += count;
     }
   }

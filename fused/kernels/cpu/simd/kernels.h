@@ -314,7 +314,7 @@ struct PoolFns {
   void (*encode)(const void* row, float scale, void* codes, size_t n);
   // recode replaces n codes by those of their numbers times factor.
   void (*recode)(void* codes, float factor, size_t n);
-  void (*add)(const AttentionTile& tile);  // as in AttentionFns
+  void (*add)(const AttentionTile& tile);  // as in AttentionFns, of keys and values that have places
   void (*pack)(const AttentionPack& args);
 };
 
@@ -327,6 +327,7 @@ struct LinearScanArgs {
   size_t k_step;
   const void* v;
   size_t v_step;
+  ElementType type;      // of v and y
   const float* factors;  // of the state, one for all channels of the keys or, if by_channel, one for each
   size_t factors_step;
   bool by_channel;
@@ -353,6 +354,7 @@ struct ChannelScanArgs {
   const float* q;  // [depth] for each token
   const float* k;
   const void* v;       // [channels] for each token
+  ElementType type;    // of v and y
   const float* decay;  // logarithms, [channels, depth if by_key, else 1] for each token; may be null
   bool by_key;
   void* y;            // [channels] for each token
@@ -414,13 +416,13 @@ struct KernelTable {
   const PoolFns* (*pool)(ElementType rows, bool float8);
   // stream copies bytes and bypasses the processor's caches.
   void (*stream)(const void* from, void* to, size_t bytes);
-  LinearScanFn (*linear_scan)(ElementType type);
+  LinearScanFn linear_scan;
   size_t linear_columns;  // columns of a task
   // unit writes n numbers divided by the root of the sum of their squares and epsilon.
   void (*unit)(ElementType type, const void* from, float* to, size_t n, float epsilon);
   void (*powers)(const float* from, float* to, size_t n);  // e^x, 0 if that is not a normal number
   ConvFn (*conv)(ElementType type);
-  ChannelScanFn (*channel_scan)(ElementType type);
+  ChannelScanFn channel_scan;
 };
 
 extern const KernelTable kPortableKernels;

@@ -4,6 +4,7 @@
 #include "cpu/simd/kernels.h"
 #include "cpu/simd/math.h"
 #include "cpu/simd/vec.h"
+#include "cpu/simd/widen.h"
 
 namespace mojo {
 namespace MOJO_ISA {
@@ -66,8 +67,29 @@ MOJO_INLINE void PassOver(const ScanPass& p, Lanes lanes, const F32 (&update)[kT
   }
 }
 
+// LoadColumns and StoreColumns move kVectors vectors of columns, from number first of row on, of the stored type. They
+// run once for each token, so the loops over the state are compiled once for all types.
+template <class Lanes, size_t kVectors>
+MOJO_INLINE void LoadColumns(ElementType type, Lanes lanes, const void* row, size_t first, F32 (&to)[kVectors]) {
+  OfType(type, [&](auto t) MOJO_LAMBDA {
+    const auto* const from = static_cast<const decltype(t)*>(row) + first;
+    for (size_t n = 0; n < kVectors; ++n) to[n] = Load(lanes, from + n * kLanes);
+  });
+}
+template <class Lanes, size_t kVectors>
+MOJO_INLINE void StoreColumns(ElementType type, Lanes lanes, void* row, size_t first, const F32 (&from)[kVectors]) {
+  OfType(type, [&](auto t) MOJO_LAMBDA {
+    auto* const to = static_cast<decltype(t)*>(row) + first;
+    for (size_t n = 0; n < kVectors; ++n) Store(lanes, to + n * kLanes, from[n]);
+  });
+}
+
+// Rule selects the loop of a strip. kOneToken takes a single token with or without beta. The others take any number of
+// tokens: kBeta with beta, kSum and kPairs without it, kPairs two tokens at a time.
+enum class Rule { kOneToken, kBeta, kSum, kPairs };
+
 // ScanState is kVectors vectors of columns, from number first on, on their way through the tokens.
-template <class T, size_t kVectors, bool kBeta, class Lanes>
+template <Rule kRule, size_t kVectors, class Lanes>
 struct ScanState {
   const LinearScanArgs& args;
   size_t first;
@@ -78,6 +100,7 @@ struct ScanState {
   double product = 1;        // of the factors that the stored state lacks
   F32 found[kVectors] = {};  // the product of the next key with the stored state
 
+  MOJO_INLINE bool HasBeta() const { return kRule == Rule::kOneToken ? args.beta != nullptr : kRule == Rule::kBeta; }
   static bool Fits(double product) { return product >= kLeastProduct && product <= kMostProduct; }
   MOJO_INLINE double Factor(size_t t) const {
     return args.by_channel ? 1 : static_cast<double>(args.factors[t * args.factors_step]);
@@ -97,9 +120,10 @@ struct ScanState {
 
   // Write stores the sums of a query, whose state lacks the factor.
   MOJO_INLINE void Write(size_t t, size_t head, double factor, const F32 (&sums)[kVectors]) const {
-    T* const y = static_cast<T*>(args.y) + t * args.y_step + head * args.columns + first;
     const F32 scale = Set(static_cast<float>(static_cast<double>(args.scale) * factor));
-    for (size_t n = 0; n < kVectors; ++n) Store(lanes, y + n * kLanes, sums[n] * scale);
+    F32 y[kVectors];
+    for (size_t n = 0; n < kVectors; ++n) y[n] = sums[n] * scale;
+    StoreColumns(args.type, lanes, args.y, t * args.y_step + head * args.columns + first, y);
   }
 
   // Take takes kTokens tokens, from number t on. Two of them do not leave the bounds of the product, have one query
@@ -130,23 +154,28 @@ struct ScanState {
         product = 1;
       }
       products[i] = product;
-      const T* const v = static_cast<const T*>(args.v) + (t + i) * args.v_step + first;
       const float up = static_cast<float>(1 / product);
-      const F32 by = Set(kBeta ? args.beta[(t + i) * args.beta_step] * up : up);
+      const F32 by = Set(HasBeta() ? args.beta[(t + i) * args.beta_step] * up : up);
+      LoadColumns(args.type, lanes, args.v, (t + i) * args.v_step + first, update[i]);
+      if (HasBeta()) {
+        for (size_t n = 0; n < kVectors; ++n) update[i][n] = Fma(found[n], before, update[i][n]);
+      }
       for (size_t n = 0; n < kVectors; ++n) {
-        const F32 value = Load(lanes, v + n * kLanes);
-        update[i][n] = (kBeta ? Fma(found[n], before, value) : value) * by;
+        update[i][n] = update[i][n] * by;
         found[n] = F32{};
       }
     }
-    if (args.by_channel) {
+    constexpr bool kFinds = kRule == Rule::kBeta;
+    if constexpr (kTokens == 2) {
+      PassOver<ScanDecay::kNone, kFinds>(pass, lanes, update, sums, found);
+    } else if (args.by_channel) {
       pass.decay = Factors(t);
-      PassOver<ScanDecay::kEach, kBeta>(pass, lanes, update, sums, found);
-    } else if (kTokens == 1 && decays) {
+      PassOver<ScanDecay::kEach, kFinds>(pass, lanes, update, sums, found);
+    } else if (decays) {
       pass.decay = &decay;
-      PassOver<ScanDecay::kOne, kBeta>(pass, lanes, update, sums, found);
+      PassOver<ScanDecay::kOne, kFinds>(pass, lanes, update, sums, found);
     } else {
-      PassOver<ScanDecay::kNone, kBeta>(pass, lanes, update, sums, found);
+      PassOver<ScanDecay::kNone, kFinds>(pass, lanes, update, sums, found);
     }
     from = pass.to;
     from_step = pass.to_step;
@@ -164,13 +193,13 @@ struct ScanState {
   }
 
   MOJO_INLINE void Run() {
-    if (kBeta) Find();
-    const bool pairs = !kBeta && !args.by_channel && args.queries == 1;
+    if (HasBeta()) Find();
+    if (kRule == Rule::kOneToken) return Take<1>(0);
     for (size_t t = 0; t < args.tokens;) {
-      if (pairs && t + 2 < args.tokens) {
-        const double one = product * Factor(t), two = one * Factor(t + 1);
-        if (Fits(one) && Fits(two)) {
-          Take<kBeta ? 1 : 2>(t);
+      if constexpr (kRule == Rule::kPairs) {
+        const double one = product * Factor(t);
+        if (!args.by_channel && args.queries == 1 && t + 2 < args.tokens && Fits(one) && Fits(one * Factor(t + 1))) {
+          Take<2>(t);
           t += 2;
           continue;
         }
@@ -182,9 +211,9 @@ struct ScanState {
 
 // ScanStrip takes kVectors vectors of columns, from number first on, through all tokens. Each token reads and writes
 // the state once: while the new state is at hand, the next token's product of its key with it is summed.
-template <class T, size_t kVectors, bool kBeta, class Lanes>
+template <Rule kRule, size_t kVectors, class Lanes>
 void ScanStrip(const LinearScanArgs& args, size_t first, Lanes lanes, size_t width) {
-  ScanState<T, kVectors, kBeta, Lanes> strip{args, first, lanes, width, nullptr, 0};
+  ScanState<kRule, kVectors, Lanes> strip{args, first, lanes, width, nullptr, 0};
   if (args.past == nullptr) {
     for (size_t i = 0; i < args.depth * width; ++i) strip.Room()[i] = 0;
     strip.from = strip.Room(), strip.from_step = width;
@@ -194,20 +223,23 @@ void ScanStrip(const LinearScanArgs& args, size_t first, Lanes lanes, size_t wid
   strip.Run();
 }
 
-template <class T, bool kBeta>
+template <bool kBeta>
 void ScanColumns(const LinearScanArgs& args, size_t begin, size_t end) {
   constexpr size_t kStepColumns = kStepVectors * kLanes;
+  constexpr Rule kAny = kBeta ? Rule::kBeta : Rule::kPairs;
+  // Without pairs, if they are taken through fewer columns.
+  constexpr Rule kTask = kAny == Rule::kPairs && kTaskVectors != kScanVectors ? Rule::kSum : kAny;
   for (; args.tokens == 1 && begin + kStepColumns <= end; begin += kStepColumns) {
-    ScanStrip<T, kStepVectors, kBeta>(args, begin, Whole{}, kStepColumns);
+    ScanStrip<Rule::kOneToken, kStepVectors>(args, begin, Whole{}, kStepColumns);
   }
   for (; (args.tokens == 1 || args.by_channel) && begin + kScanColumns <= end; begin += kScanColumns) {
-    ScanStrip<T, kTaskVectors, kBeta>(args, begin, Whole{}, kScanColumns);
+    ScanStrip<kTask, kTaskVectors>(args, begin, Whole{}, kScanColumns);
   }
   for (; begin + kScanVectors * kLanes <= end; begin += kScanVectors * kLanes) {
-    ScanStrip<T, kScanVectors, kBeta>(args, begin, Whole{}, kScanVectors * kLanes);
+    ScanStrip<kAny, kScanVectors>(args, begin, Whole{}, kScanVectors * kLanes);
   }
-  for (; begin + kLanes <= end; begin += kLanes) ScanStrip<T, 1, kBeta>(args, begin, Whole{}, kLanes);
-  if (begin < end) ScanStrip<T, 1, kBeta>(args, begin, Part{end - begin}, end - begin);
+  for (; begin + kLanes <= end; begin += kLanes) ScanStrip<kAny, 1>(args, begin, Whole{}, kLanes);
+  if (begin < end) ScanStrip<kAny, 1>(args, begin, Part{end - begin}, end - begin);
 }
 
 // PreciseExponential is e^x to little more than half a unit in the last place: a factor of the state is applied once
@@ -229,25 +261,26 @@ constexpr size_t kScanChannels = 64;
 
 // ScanSome takes the channels from begin to end - 1, at most kScanChannels, through all tokens. Vectors lie along the
 // keys, and a row of Y is a vector of channels. Each token reads its decays once and writes no factors.
-template <class T, bool kByKey>
+template <bool kByKey>
 MOJO_INLINE void ScanSome(const ChannelScanArgs& args, size_t begin, size_t end) {
-  const size_t depth = args.depth;
+  const size_t depth = args.depth, count = end - begin;
+  float values[kScanChannels], results[kScanChannels];
   const float* from = args.past;
   for (size_t i = begin * depth; from == nullptr && i < end * depth; ++i) args.room[i] = 0;
   if (from == nullptr) from = args.room;
   for (size_t t = 0; t < args.tokens; ++t) {
     const float *const q = args.q + t * depth, *const k = args.k + t * depth;
-    const T* const v = static_cast<const T*>(args.v) + t * args.channels;
-    T* const y = static_cast<T*>(args.y) + t * args.channels;
     const float* const decay = args.decay + t * args.channels * (kByKey ? depth : 1);
     float* const to = t + 1 == args.tokens && args.present != nullptr ? args.present : args.room;
-    const auto rows = [&](auto some, size_t first) MOJO_LAMBDA {
-      const F32 values = Load(some, v + first);
-      F32 factors = Set(1), results{};
+    const size_t bytes = (t * args.channels + begin) * (args.type == kFloat32 ? 4 : 2);
+    ToFloat32(args.type, static_cast<const char*>(args.v) + bytes, values, count);
+    ForEachVector(count, [&](auto some, size_t at) MOJO_LAMBDA {
+      const size_t first = begin + at;
+      F32 factors = Set(1), sums{};
       if (!kByKey && args.decay != nullptr) factors = PreciseExponential(Load(some, decay + first));
       for (size_t j = 0; j < Lanes(some); ++j) {
         const size_t row = (first + j) * depth;
-        const F32 value = Set(values[j]);
+        const F32 value = Set(values[at + j]);
         F32 sum{};
         ForEachVector(depth, [&](auto lanes, size_t i) MOJO_LAMBDA {
           const F32 factor = kByKey ? PreciseExponential(Load(lanes, decay + row + i)) : Set(factors[j]);
@@ -255,34 +288,28 @@ MOJO_INLINE void ScanSome(const ChannelScanArgs& args, size_t begin, size_t end)
           sum = Fma(Load(lanes, q + i), state, sum);
           Store(lanes, to + row + i, state);
         });
-        results[j] = Sum(sum);
+        sums[j] = Sum(sum);
       }
-      Store(some, y + first, results * args.scale);
-    };
-    ForEachVector(end - begin, [&](auto some, size_t i) MOJO_LAMBDA { rows(some, begin + i); });
+      Store(some, results + at, sums * args.scale);
+    });
+    FromFloat32(args.type, results, static_cast<char*>(args.y) + bytes, count);
     from = to;
   }
 }
 
-template <class T>
-void ChannelScan(const ChannelScanArgs& args, size_t begin, size_t end) {
+static inline void ChannelScan(const ChannelScanArgs& args, size_t begin, size_t end) {
   for (; begin < end; begin += kScanChannels) {
     const size_t stop = end - begin < kScanChannels ? end : begin + kScanChannels;
     if (args.by_key) {
-      ScanSome<T, true>(args, begin, stop);
+      ScanSome<true>(args, begin, stop);
     } else {
-      ScanSome<T, false>(args, begin, stop);
+      ScanSome<false>(args, begin, stop);
     }
   }
 }
 
-inline ChannelScanFn PickChannelScan(ElementType type) {
-  return OfType(type, [](auto t) { return ChannelScan<decltype(t)>; });
-}
-
 // ScanColumn takes a state of one column through all tokens. Its vectors lie along the keys.
-template <class T>
-void ScanColumn(const LinearScanArgs& args) {
+static inline void ScanColumn(const LinearScanArgs& args) {
   const float* from = args.past;
   for (size_t i = 0; from == nullptr && i < args.depth; ++i) args.room[i] = 0;
   if (from == nullptr) from = args.room;
@@ -293,7 +320,9 @@ void ScanColumn(const LinearScanArgs& args) {
     const auto decayed = [&](auto lanes, size_t i) MOJO_LAMBDA {
       return Load(lanes, from + i) * (args.by_channel ? Load(lanes, factors + i) : Set(*factors));
     };
-    F32 update = Set(Load(Part{1}, static_cast<const T*>(args.v) + t * args.v_step)[0]);
+    F32 value[1];
+    LoadColumns(args.type, Part{1}, args.v, t * args.v_step, value);
+    F32 update = Set(value[0][0]);
     if (args.beta != nullptr) {
       F32 found{};
       ForEachVector(args.depth, [&](auto lanes, size_t i)
@@ -308,31 +337,29 @@ void ScanColumn(const LinearScanArgs& args) {
       Store(lanes, to + i, state);
     });
     from = to;
-    T* const y = static_cast<T*>(args.y) + t * args.y_step;
-    Store(Part{1}, y, Set(Sum(sums) * args.scale));
+    const auto write = [&](size_t head, F32 products) MOJO_LAMBDA {
+      const F32 y[1] = {Set(Sum(products) * args.scale)};
+      StoreColumns(args.type, Part{1}, args.y, t * args.y_step + head, y);
+    };
+    write(0, sums);
     for (size_t head = 1; head < args.queries; ++head) {
       F32 other{};
       ForEachVector(args.depth, [&](auto lanes, size_t i) MOJO_LAMBDA {
         other = Fma(Load(lanes, q + head * args.depth + i), Load(lanes, to + i), other);
       });
-      Store(Part{1}, y + head, Set(Sum(other) * args.scale));
+      write(head, other);
     }
   }
 }
 
-template <class T>
-void LinearScan(const LinearScanArgs& args, size_t begin, size_t end) {
+static inline void LinearScan(const LinearScanArgs& args, size_t begin, size_t end) {
   if (args.columns == 1) {
-    if (begin < end) ScanColumn<T>(args);
+    if (begin < end) ScanColumn(args);
   } else if (args.beta == nullptr) {
-    ScanColumns<T, false>(args, begin, end);
+    ScanColumns<false>(args, begin, end);
   } else {
-    ScanColumns<T, true>(args, begin, end);
+    ScanColumns<true>(args, begin, end);
   }
-}
-
-inline LinearScanFn PickLinearScan(ElementType type) {
-  return OfType(type, [](auto t) { return LinearScan<decltype(t)>; });
 }
 
 template <class T>

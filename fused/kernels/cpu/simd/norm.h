@@ -37,9 +37,10 @@ MOJO_INLINE float SumOfSquares(size_t n, Value value) {
 
 // MeanOf is the mean of numbers, each of them finite, whose sum overflows float32: the definition's mean of the squares
 // of a row of width 576 is finite for elements up to 1.8e19, a float32 sum only up to 7e17. It is rare, so it may be
-// slow.
+// slow:
+// cold code is compiled to be small.
 template <bool kSquares, class Value>
-__attribute__((noinline)) float MeanOf(size_t n, Value value) {
+__attribute__((noinline, cold)) float MeanOf(size_t n, Value value) {
   double sum = 0;
   for (size_t i = 0; i < n; ++i) {
     const F32 v = value(Part{1}, i);

@@ -42,11 +42,11 @@ const KernelTable MOJO_TABLE = {MOJO_TEXT(MOJO_ISA),
                                 MOJO_ISA::PickAttention,
                                 MOJO_ISA::PickPool,
                                 MOJO_ISA::Stream,
-                                MOJO_ISA::PickLinearScan,
+                                MOJO_ISA::LinearScan,
                                 MOJO_ISA::kScanColumns,
                                 MOJO_ISA::Unit,
                                 MOJO_ISA::Powers,
                                 MOJO_ISA::PickConv,
-                                MOJO_ISA::PickChannelScan};
+                                MOJO_ISA::ChannelScan};
 
 }  // namespace mojo

@@ -18,5 +18,16 @@ static inline void ToFloat32(ElementType type, const void* from, float* to, size
   return OfType(type, [=](auto t) { return Widened<decltype(t)>(from, to, n); });
 }
 
+template <class T>
+void Narrowed(const float* from, void* to, size_t n) {
+  ForEachVector(
+      n, [=](auto lanes, size_t i) MOJO_LAMBDA { Store(lanes, static_cast<T*>(to) + i, Load(lanes, from + i)); });
+}
+
+// FromFloat32 rounds n elements.
+static inline void FromFloat32(ElementType type, const float* from, void* to, size_t n) {
+  return OfType(type, [=](auto t) { return Narrowed<decltype(t)>(from, to, n); });
+}
+
 }  // namespace MOJO_ISA
 }  // namespace mojo
