@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"math"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -53,7 +52,7 @@ func resize(c *Call) []int64 {
 		case scales == nil || i >= len(scales.F):
 			return nil
 		case x[at] >= 0:
-			out[at] = int64(math.Floor(float64(x[at]) * scales.F[i]))
+			out[at] = int64(float32(x[at]) * float32(scales.F[i]))
 		}
 	}
 	return out
