@@ -43,7 +43,7 @@ func (p place) String() string { return p.input.Name + "." + strconv.Itoa(p.axis
 
 // Names of dimensions that need no declaration: axis 0 of all inputs; axis 1 of inputs with two or three dimensions;
 // axis 2 of inputs with four dimensions, after the batch and the heads. With a cache, the last axis of a mask is the
-// sum of the past and the sequence.
+// sum of the past and the sequence. Positions with three dimensions have another axis before these.
 const (
 	Batch    = "batch"
 	Sequence = "sequence"
@@ -143,7 +143,7 @@ func usual(m *onnx.Model, name string) (list []place) {
 	found := roles.Find(m)
 	past, tokens := cached(found)
 	for _, in := range found {
-		rank, axis := len(in.Dims), 0
+		rank, axis := len(in.Dims), kinds(in)
 		if mask := in.Role == roles.Mask && past > 0 && tokens > 0; mask && name != Batch {
 			if at := rank - 1; rank >= 2 && in.Dims[at].Value == past+tokens {
 				if name == Sequence {
@@ -160,7 +160,7 @@ func usual(m *onnx.Model, name string) (list []place) {
 		switch {
 		case name == Batch && rank >= 1:
 		case name == Sequence && (rank == 2 || rank == 3):
-			axis = 1
+			axis++
 		case name == Past && rank == 4 && len(m.Graph.Inputs) > 1:
 			axis = 2
 		default:
@@ -185,10 +185,18 @@ func cached(inputs []*roles.Input) (past, tokens int64) {
 		case len(in.Dims) == 4 && in.DataType.IsFloat():
 			past = max(past, in.Dims[2].Value)
 		case len(in.Dims) == 2 && in.DataType.IsInteger() || len(in.Dims) == 3: // ids, positions or embeddings
-			tokens = max(tokens, in.Dims[1].Value)
+			tokens = max(tokens, in.Dims[1+kinds(in)].Value)
 		}
 	}
 	return past, max(tokens, 0)
+}
+
+// kinds returns the number of axes before the batch: positions of images have one, for time, height and width.
+func kinds(in *roles.Input) int {
+	if in.Role == roles.Position && len(in.Dims) == 3 {
+		return 1
+	}
+	return 0
 }
 
 // Open returns a copy of a model that declares the dimensions by their names. It accepts recorded cases of other sizes.

@@ -74,6 +74,15 @@ func TestPlacesOfDimensions(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, d, err)
 		}
 	}
+	images := onnxtest.New(18) // its positions are those of time, height and width
+	images.Output(images.Op("Cast", images.Input("position_ids", onnx.Int64, 3, 2, 7), onnx.IntAttr("to", 1)))
+	images.Input("x", onnx.Float, 2, 7, 8)
+	for name, want := range map[string]string{Batch: "position_ids.1 x.0", Sequence: "position_ids.2 x.1"} {
+		d, err := Find(images.Model, name)
+		if err != nil || strings.Join(d.inputs(), " ") != want {
+			t.Errorf("%s: %+v, %v", name, d, err)
+		}
+	}
 	decoder := onnxtest.New(18) // its mask has the past and the new tokens
 	table := decoder.Floats([]int64{9, 1}, make([]float32, 9)...)
 	decoder.Output(decoder.Op("Gather", table, decoder.Input("ids", onnx.Int64, 2, 3)))
