@@ -9,10 +9,12 @@ import (
 	"github.com/mojo-patch/mojo-patch/reference"
 )
 
-// longestChain bounds the constants of a chain, chainTrials the trials to find one.
+// longestChain bounds the constants of a chain, chainTrials the trials to find one. After each search that finds none,
+// the next one at that node takes half as many, at least fewTrials.
 const (
 	longestChain = 8
 	chainTrials  = 1500
+	fewTrials    = 100
 )
 
 // chains lists options of several constants with which the model runs beyond a failed node, if no single one does. A
@@ -26,7 +28,7 @@ func (s *search) chains(r *reading, failed outcome) ([]option, error) {
 			behind[n] = true
 		}
 	}
-	most := min(chainTrials, s.left)
+	most := min(max(chainTrials>>s.dead[failed.node], fewTrials), s.left)
 	stop := s.left - most
 	var mend func(r *reading, at outcome, set map[slot]rat, depth int) (option, error)
 	mend = func(r *reading, at outcome, set map[slot]rat, depth int) (option, error) {
@@ -70,6 +72,7 @@ func (s *search) chains(r *reading, failed outcome) ([]option, error) {
 	}
 	o, err := mend(r, failed, nil, 1)
 	if err != nil || o.set == nil {
+		s.dead[failed.node]++
 		return nil, err
 	}
 	return []option{o}, nil
@@ -178,7 +181,7 @@ func (s *search) traced(r *reading, failed outcome) (list []option) {
 		most = max(most, len(shape))
 	}
 	for back := 0; back < most && len(before) == len(failed.operands); back++ {
-		t := tracing{s, map[slot]rat{}, map[*onnx.Value]bool{}}
+		t := tracing{s, failed.node, map[slot]rat{}, map[*onnx.Value]bool{}}
 		for i := range before {
 			was, is := at(i, back)
 			for k := range before {
@@ -209,15 +212,20 @@ func (s *search) traced(r *reading, failed outcome) (list []option) {
 // tracing collects the constants from which values have their sizes.
 type tracing struct {
 	*search
-	set  map[slot]rat
-	seen map[*onnx.Value]bool
+	failed *onnx.Node
+	set    map[slot]rat
+	seen   map[*onnx.Value]bool
 }
 
 // axis follows an axis of a node's input, counted from the last one.
 func (t *tracing) axis(n *onnx.Node, input, back int, f rat) {
 	if c := t.constantOf(slot{node: n, input: input}); c != nil {
-		if axis := c.tensor.Rank() - 1 - back; axis >= 0 && c.tensor.Shape[axis] > 1 && c.family.grows(axis) {
-			t.set[slot{n, input, lengthOf(axis)}] = f
+		if axis := c.tensor.Rank() - 1 - back; axis >= 0 && c.tensor.Shape[axis] > 1 {
+			if c.family.grows(axis) {
+				t.set[slot{n, input, lengthOf(axis)}] = f
+			} else {
+				t.unknown[t.failed] = c
+			}
 		}
 		return
 	}

@@ -159,10 +159,10 @@ func (s *search) variants() ([]*variant, error) {
 		switch {
 		case errors.Is(err, errSteps):
 			return nil, err
-		case errors.Is(err, errTrials) || err != nil && s.stuck.node == nil:
+		case err != nil && (s.runs || s.stuck.node == nil):
 			return nil, &Refusal{name, "", err.Error()}
 		case err != nil:
-			return nil, &Refusal{name, s.stuck.node.Label(), s.stuck.err.Error()}
+			return nil, &Refusal{name, s.stuck.node.Label(), s.reason()}
 		}
 		v := &variant{reading: r}
 		if err := s.judge(v); errors.Is(err, errSteps) {
@@ -198,6 +198,15 @@ func (s *search) variants() ([]*variant, error) {
 	return slices.DeleteFunc(l.kept, func(v *variant) bool { // one that replaced another may beat a third
 		return slices.ContainsFunc(all, func(w *variant) bool { return better(w.outputs, v.outputs) })
 	}), nil
+}
+
+// reason says why the model does not run beyond the node where the search is stuck.
+func (s *search) reason() string {
+	if c := s.unknown[s.stuck.node]; c != nil {
+		return fmt.Sprintf("its operands come from the constant %q of %v, which is made for the size %d, and it is "+
+			"not known how it continues", c.value.Name, c.tensor.Shape, s.dims[s.dim].Size)
+	}
+	return s.stuck.err.Error()
 }
 
 // related reports whether the original determines the results of a variant at other sizes.

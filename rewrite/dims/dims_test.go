@@ -137,13 +137,13 @@ var forms = map[string]struct {
 	"first positions":            {first, 3, 6, 0, ""},
 	"loop":                       {loop, 2, 6, 0, ""},
 	"token before":               {token, 2, 6, 0, ""},
-	"learned places":             {places, 2, 6, 9, "do not broadcast"},
+	"learned places":             {places, 2, 6, 9, "is made for the size 6, and it is not known how"},
 	"counted places":             {counted, 2, 6, 0, ""},
 	"reversed":                   {reversed, 2, 6, 0, ""},
 	"reversed, recorded":         {reversed, 2, 6, 9, ""},
 	"pairs":                      {pairs, 2, 6, 0, "no output depends on the rows after 6"},
 	"waves":                      {wavy, 2, 10, 0, ""},
-	"waves of no base":           {rough, 2, 10, 12, "do not broadcast"},
+	"waves of no base":           {rough, 2, 10, 12, "is made for the size 10, and it is not known how"},
 	"ones":                       {ones, 2, 6, 0, "a window of at least as many positions"},
 	"ones, recorded":             {ones, 2, 6, 9, ""},
 	"pool of all":                {pool, 2, 6, 0, "its attribute kernel_shape may come from the size 6"},
@@ -155,6 +155,8 @@ var forms = map[string]struct {
 	"split of channels":          {channels, 2, 3, 0, ""},
 	"grid of indices":            {grid, 2, 6, 0, ""},
 	"heads in layers":            {layers, 2, 8, 0, ""},
+	"heads as many as rows":      {turned, 2, 4, 0, ""},
+	"rows for experts":           {experts, 2, 4, 0, ""},
 	"chunks":                     {chunks, 2, 12, 0, "several of its numbers"},
 }
 
@@ -326,6 +328,42 @@ func layers(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
 		y = b.Op("CumSum", b.Op("Reshape", y, ints(4*batch, n, 4)), 1)
 		y = b.Op("Transpose", b.Op("Reshape", y, ints(batch, 4, n, 4)), onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
 		x = b.Op("Add", x, b.Op("Tanh", b.Op("Reshape", y, ints(batch, n, width))))
+	}
+	b.Output(x)
+}
+
+// turned has as many heads as rows in three layers, and shapes of one kind before and after they are turned.
+func turned(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
+	perm := onnx.IntsAttr("perm", []int64{0, 2, 1, 3})
+	var count []int64
+	for i := range n {
+		count = append(count, int64(i))
+	}
+	queries := onnx.NewInt64s("queries", count)
+	queries.Dims = ints(n, 1)
+	seen := b.Op("LessOrEqual", count, b.Constant(queries))
+	for range 3 {
+		head := func(shape []int64) *onnx.Value {
+			return b.Op("Transpose", b.Op("Reshape", b.Op("MatMul", x, weights(b, width)), shape), perm)
+		}
+		q, k, v := head(ints(batch, n, -1, 4)), head(ints(batch, -1, 4, 4)), head(ints(batch, -1, 4, 4))
+		s := b.Op("MatMul", q, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
+		s = b.Op("Where", seen, s, -1e9)
+		y := b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), v)
+		y = b.Op("Transpose", b.Op("Reshape", y, ints(batch, -1, n, 4)), perm)
+		x = b.Op("Add", x, b.Op("Tanh", b.Op("Reshape", y, ints(batch, n, -1))))
+	}
+	b.Output(x)
+}
+
+// experts joins batch and rows, whose numbers divide the width, for two experts in each of three layers.
+func experts(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
+	for range 3 {
+		y := b.Op("Reshape", b.Op("Reshape", b.Op("CumSum", x, 1), ints(-1, width)), ints(-1, width))
+		y = b.Op("Reshape", b.Op("Tile", b.Op("Unsqueeze", y, []int64{1}), []int64{1, 2, 1}), ints(-1, width))
+		y = b.Op("Reshape", b.Op("MatMul", y, weights(b, width)), ints(batch*n, 2, width))
+		y = b.Op("Reshape", b.Op("ReduceSum", y, []int64{1}, onnx.IntAttr("keepdims", 0)), ints(batch, n, width))
+		x = b.Op("Add", x, b.Op("Tanh", y))
 	}
 	b.Output(x)
 }

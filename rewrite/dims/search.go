@@ -26,6 +26,12 @@ type search struct {
 	// linked are the chains that were found. There are no others once the model runs.
 	linked []option
 	runs   bool
+	// progress is the number of trials that were left when the model last ran further than before.
+	progress int
+	// dead counts the searches for chains that found none.
+	dead map[*onnx.Node]int
+	// unknown are constants that failed nodes need longer, if it is not known how they continue.
+	unknown map[*onnx.Node]*constant
 }
 
 // A decision is a choice of an option that made the model run further.
@@ -35,15 +41,18 @@ type decision struct {
 	taken  option
 }
 
-// mostTrials and mostReadings bound the search for readings of a dimension.
+// mostTrials and mostReadings bound the search for readings of a dimension, and mostStuck the trials in which the model
+// runs no further than before.
 const (
 	mostTrials   = 100000
 	mostReadings = 24
+	mostStuck    = 8000
 )
 
 func (a *analysis) search(dim int) *search {
 	s := &search{analysis: a, dim: dim, in: map[int64]map[string]*reference.Tensor{}, seen: map[string]bool{},
-		left: mostTrials, relations: map[string]*evidence{}, failures: map[int64]*failure{}}
+		left: mostTrials, progress: mostTrials, relations: map[string]*evidence{}, failures: map[int64]*failure{},
+		dead: map[*onnx.Node]int{}, unknown: map[*onnx.Node]*constant{}}
 	there := map[int64]bool{}
 	for _, d := range a.dims {
 		there[d.Size] = true
@@ -160,7 +169,7 @@ func (s *search) prefix(n int64) (map[string]*reference.Tensor, error) {
 // readings yields the readings with which the model runs at another size, the most likely first.
 func (s *search) readings(yield func(*reading, error) bool) {
 	first, decisions, err := s.complete(&reading{})
-	s.runs = true
+	s.runs = err == nil
 	if !yield(first, err) || err != nil {
 		return
 	}
@@ -221,14 +230,17 @@ func (s *search) complete(r *reading) (*reading, []decision, error) {
 	if x.err == nil {
 		return r, nil, nil
 	}
-	if s.left <= 0 {
-		return nil, nil, errTrials
-	}
 	if errors.Is(x.err, errSteps) || x.node == nil {
 		return nil, nil, x.err
 	}
+	if s.stuck.err == nil || x.at > s.stuck.at {
+		s.progress = s.left
+	}
 	if s.stuck.err == nil || x.at >= s.stuck.at {
 		s.stuck = x
+	}
+	if s.left <= 0 || !s.runs && s.progress-s.left > mostStuck {
+		return nil, nil, errTrials
 	}
 	key := s.key(r)
 	if s.seen[key] {
@@ -271,7 +283,7 @@ func (s *search) taking(r *reading, o option) *reading {
 func (s *search) further(r *reading, failed outcome, quick bool) ([]option, error) {
 	var kept, anywhere []option
 	for _, o := range s.candidates(r, failed) {
-		if len(anywhere) > 0 && o.whole() == 0 {
+		if len(anywhere) > 0 && o.whole() == 0 || s.cannotMend(o, failed) {
 			continue
 		}
 		with := s.taking(r, o)
@@ -313,6 +325,18 @@ func (s *search) further(r *reading, failed outcome, quick bool) ([]option, erro
 	return found, err
 }
 
+// cannotMend reports whether an option changes one element of the shape of a Reshape that ran before a node failed: its
+// input stays, so it would fail there.
+func (s *search) cannotMend(o option, failed outcome) bool {
+	for at := range o.set {
+		if len(o.set) > 1 || at.part < 0 || at.input != 1 || !at.node.Is("Reshape") || at.node.Graph != s.model.Graph ||
+			s.place[at.node] >= failed.at {
+			return false
+		}
+	}
+	return true
+}
+
 // candidates lists options of constants that a node depends on and that are not in a reading: first those that the
 // reading takes for another constant of the kind, as in other layers, then the most likely and the nearest.
 func (s *search) candidates(r *reading, failed outcome) []option {
@@ -320,7 +344,8 @@ func (s *search) candidates(r *reading, failed outcome) []option {
 	type found struct {
 		option
 		distance int
-		another  int // 0 if another constant has it, 2 if it belongs to a dimension of rows, or 1
+		another  int // 0 if another constant of the form has it, 1 of the kind, 3 if it is of a dimension of rows, or 2
+		known    int // 1 for a multiple, unless the model infers the number, or 0
 	}
 	type part struct {
 		kind string
@@ -329,19 +354,26 @@ func (s *search) candidates(r *reading, failed outcome) []option {
 	}
 	others := map[part]bool{}
 	for at, f := range r.factors {
-		others[part{s.constantOf(at).kind, at.part, f[s.dim]}] = true
+		c := s.constantOf(at)
+		others[part{c.kind, at.part, f[s.dim]}], others[part{c.form, at.part, f[s.dim]}] = true, true
 	}
 	add := func(list []found, c *constant, o option, distance int) []found {
-		another := 0
+		another, known := 0, 0
 		for at, f := range o.set {
-			if !others[part{c.kind, at.part, f}] {
-				another = max(another, 1)
+			if o.how > 0 && !c.infers(at, f) {
+				known = 1
 			}
-			if s.rows[at] {
-				another = 2
+			switch {
+			case others[part{c.form, at.part, f}]:
+			case others[part{c.kind, at.part, f}]:
+				another = max(another, 1)
+			case s.rows[at] && !c.infers(at, f):
+				another = 3
+			default:
+				another = max(another, 2)
 			}
 		}
-		return append(list, found{o, distance, another})
+		return append(list, found{o, distance, another, known})
 	}
 	var list []found
 	size := s.dims[s.dim].Size
@@ -367,7 +399,8 @@ func (s *search) candidates(r *reading, failed outcome) []option {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b found) int {
-		return cmp.Or(cmp.Compare(a.another, b.another), cmp.Compare(a.how, b.how), cmp.Compare(a.distance, b.distance))
+		return cmp.Or(cmp.Compare(a.another, b.another), cmp.Compare(a.how, b.how), cmp.Compare(a.known, b.known),
+			cmp.Compare(a.distance, b.distance))
 	})
 	options := make([]option, len(list))
 	for i, x := range list {

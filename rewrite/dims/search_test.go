@@ -158,6 +158,64 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
+// TestInferred: the model knows that the number of -1 follows, unlike other multiples. It is before these, even if it
+// follows rows as well.
+func TestInferred(t *testing.T) {
+	s := searchIn(t, 3, func(b *onnxtest.Builder, x *onnx.Value) {
+		all := b.Op("Concat", x, x, x, x, x, x, onnx.IntAttr("axis", 0))
+		b.Output(b.Op("Reshape", all, []int64{6, -1}))
+	})
+	n := s.model.Graph.Nodes[1]
+	at := slot{n, 1, 1}
+	s.rows[at] = true
+	if got := s.candidates(&reading{}, outcome{node: n}); got[0].set[at] != (rat{2, 1}) {
+		t.Errorf("first %v", got[0].set)
+	}
+}
+
+// TestHopeless: a search that gets no further ends soon, and names the constant that it would need.
+func TestHopeless(t *testing.T) {
+	s := searchIn(t, 4, func(b *onnxtest.Builder, x *onnx.Value) {
+		for range 16 {
+			x = b.Op("Tanh", b.Op("Reshape", b.Op("Reshape", x, []int64{2, 2, 2}), []int64{4, 2}))
+		}
+		b.Output(b.Op("Add", x, b.Floats([]int64{4, 2}, 3, 1, 4, 1, 5, 9, 2, 6)))
+	})
+	if err := s.learn(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.variants()
+	if err == nil || !strings.Contains(err.Error(), "of [4 2], which is made for the size 4, and it is not known how") {
+		t.Error(err)
+	}
+	if n := mostTrials - s.left; n > mostStuck+2*chainTrials {
+		t.Errorf("%d trials", n)
+	}
+}
+
+// TestMemo: nodes behind a change that a node does not notice are not evaluated again.
+func TestMemo(t *testing.T) {
+	s := searchIn(t, 3, func(b *onnxtest.Builder, x *onnx.Value) {
+		same := b.Op("Equal", []int64{3, 5}, []int64{-1, -1})
+		for range 20 {
+			x = b.Op("Where", same, x, b.Op("Tanh", x))
+		}
+		b.Output(x)
+	})
+	trial := func(r *reading) int {
+		before := s.steps
+		if x := s.try(r, 9); x.err != nil {
+			t.Fatal(x.err)
+		}
+		return s.steps - before
+	}
+	first := trial(&reading{})
+	changed := (&reading{}).with(0, 1, map[slot]rat{{s.model.Graph.Nodes[0], 0, 0}: {1, 1}})
+	if again := trial(changed); again > first/5 {
+		t.Errorf("%d steps, and then %d", first, again)
+	}
+}
+
 // TestToggles lists the numbers of a model that may come from its size although it runs.
 func TestToggles(t *testing.T) {
 	s := searchIn(t, 6, func(b *onnxtest.Builder, x *onnx.Value) {

@@ -55,6 +55,7 @@ type constant struct {
 	// value at export.
 	inferred int
 	kind     string // of the node, the input and the elements: layers have constants of one kind
+	form     string // the kind and the nodes before: keys and the results of attention may have shapes of one kind
 }
 
 // mostElements bounds the elements of a constant whose elements are sizes.
@@ -127,6 +128,26 @@ func (c *constant) original(s slot) int64 {
 		return c.family.diagonal
 	}
 	return c.tensor.I[s.part]
+}
+
+// formOf describes the nodes before a node.
+func formOf(n *onnx.Node) string {
+	text := ""
+	for _, v := range n.Inputs {
+		if text += ","; v == nil || v.Producer == nil || v.Constant() != nil {
+			continue
+		}
+		text += v.Producer.OpType
+		for _, x := range v.Producer.Inputs {
+			text += fmt.Sprint(x != nil && x.Constant() != nil)
+		}
+	}
+	return text
+}
+
+// infers reports whether a slot is the element of a shape that the model infers, -1, and grows at all sizes.
+func (c *constant) infers(s slot, f rat) bool {
+	return c.inferred >= 0 && s.part == c.inferred && f.den == 1
 }
 
 // unbounded is the least number that means all the rest, as the end of a Slice does.

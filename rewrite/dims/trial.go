@@ -99,6 +99,7 @@ func newAnalysis(m *onnx.Model, dims []*Dim, o Options) (*analysis, error) {
 		if c.hasSizes() {
 			c.kind += fmt.Sprint(c.tensor.I)
 		}
+		c.form = c.kind + formOf(c.node)
 		a.byInput[c.node] = append(a.byInput[c.node], c)
 	}
 	for i, n := range m.Graph.Nodes {
@@ -447,8 +448,7 @@ const (
 // intern returns the tensor that was seen before with the same elements, or else t.
 func (m *memo) intern(of any, t *reference.Tensor) *reference.Tensor {
 	for _, x := range m.known[of] {
-		if x == t || x.DataType == t.DataType && slices.Equal(x.Shape, t.Shape) && slices.Equal(x.I, t.I) &&
-			slices.EqualFunc(x.F, t.F, func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }) {
+		if alike(x, t) {
 			return x
 		}
 	}
@@ -458,6 +458,14 @@ func (m *memo) intern(of any, t *reference.Tensor) *reference.Tensor {
 	m.hold(t.Len())
 	m.known[of] = recent(append(m.known[of], t))
 	return t
+}
+
+// alike reports whether two tensors have the same bits.
+func alike(x, t *reference.Tensor) bool {
+	return x == t || x != nil && t != nil && x.DataType == t.DataType && slices.Equal(x.Shape, t.Shape) &&
+		slices.Equal(x.I, t.I) && slices.EqualFunc(x.F, t.F, func(a, b float64) bool {
+		return math.Float64bits(a) == math.Float64bits(b)
+	})
 }
 
 // hold counts elements, and forgets everything if they are too many.
@@ -498,7 +506,8 @@ func (m *memo) find(n *onnx.Node, in []*reference.Tensor) []*reference.Tensor {
 	return nil
 }
 
-// keep records the outputs of a node, unless one is already released.
+// keep records the outputs of a node, unless one is already released. If they are the same as those of an earlier call,
+// as when a comparison does not notice a change, the nodes behind read the earlier ones, so they need not run again.
 func (m *memo) keep(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) {
 	out, held := make([]*reference.Tensor, len(n.Outputs)), 0
 	for i, v := range n.Outputs {
@@ -510,6 +519,17 @@ func (m *memo) keep(n *onnx.Node, in []*reference.Tensor, s *reference.Scope) {
 			return
 		}
 		out[i], held = t, held+t.Len()
+	}
+	for _, c := range m.made[n] {
+		if slices.EqualFunc(c.out, out, alike) {
+			for i, v := range n.Outputs {
+				if v != nil {
+					s.Bind(v, c.out[i])
+				}
+			}
+			out, held = c.out, 0
+			break
+		}
 	}
 	m.hold(held)
 	m.made[n] = recent(append(m.made[n], call{in, out}))
