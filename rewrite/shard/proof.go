@@ -267,11 +267,17 @@ func (p *proofs) meant(v *onnx.Value, shape []int64, world int, round, rounds in
 	return nil
 }
 
-// maskShape makes a mask of keys as long as the keys that attention has: the names of sizes alone do not say that.
+// maskShape makes a mask of keys, or a bias, as long as the keys that attention has: the names of sizes alone do not
+// say that.
 func (p *proofs) maskShape(mask *onnx.Value, shape []int64, world int) []int64 {
 	for _, u := range mask.Uses() {
 		n := u.Node
-		if n.Domain != fused.Domain || n.OpType != fused.AttentionName || u.Index != fused.AttentionKeyValid {
+		if n.Domain != fused.Domain || n.OpType != fused.AttentionName {
+			continue
+		}
+		last := len(shape) - 1
+		isBias := u.Index == fused.AttentionBias && last >= 0 && shape[last] != 1
+		if u.Index != fused.AttentionKeyValid && !isBias {
 			continue
 		}
 		keys := p.facts.Size(n.Inputs[1], world, headAxis(n, fused.AttrKLayout)^3)
@@ -279,7 +285,11 @@ func (p *proofs) maskShape(mask *onnx.Value, shape []int64, world int) []int64 {
 			keys += p.facts.Size(past, world, prove.CacheAxis)
 		}
 		shape = slices.Clone(shape)
-		shape[1] = max(shape[1], keys)
+		if isBias {
+			shape[last] = keys
+		} else {
+			shape[1] = max(shape[1], keys)
+		}
 	}
 	return shape
 }
