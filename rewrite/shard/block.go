@@ -27,6 +27,12 @@ type block struct {
 	taken map[onnx.Use]Layout
 	// divided are inputs with shapes or lengths, whose elements at some places are divided on a rank.
 	divided map[onnx.Use]map[int]Layout
+	// wholes are the inputs that nodes of the block need whole.
+	wholes map[onnx.Use]bool
+	// holdsKey makes a single head of keys a part that all ranks hold, because it is in one value with the queries.
+	holdsKey bool
+	// wants are the layouts that attention needs of its inputs.
+	wants map[onnx.Use]Layout
 	// attrs are attributes with sizes, such as numbers of heads, of which a rank has its part.
 	attrs map[*onnx.Node]map[string]Layout
 	// shapes are Shape nodes of held values, whose results are multiplied to be those of the whole.
@@ -57,8 +63,9 @@ func newBlock(ranks int64, facts *infer.Facts) *block {
 		held: map[*onnx.Value]Layout{}, weights: map[onnx.Use]Layout{}, once: map[onnx.Use]bool{},
 		taken: map[onnx.Use]Layout{}, divided: map[onnx.Use]map[int]Layout{}, attrs: map[*onnx.Node]map[string]Layout{},
 		shapes: map[*onnx.Node]dimension{}, sums: map[*onnx.Value]bool{}, kept: map[*onnx.Value]bool{},
-		gathered: map[onnx.Use]bool{},
-		rows:     map[*onnx.Node]bool{}, experts: map[*onnx.Node]bool{}, nodes: map[*onnx.Node]bool{}}
+		gathered: map[onnx.Use]bool{}, wants: map[onnx.Use]Layout{},
+		wholes: map[onnx.Use]bool{},
+		rows:   map[*onnx.Node]bool{}, experts: map[*onnx.Node]bool{}, nodes: map[*onnx.Node]bool{}}
 }
 
 // clone returns a copy to go back to.
@@ -69,7 +76,7 @@ func (b *block) clone() *block {
 	c.divided, c.attrs, c.shapes = maps.Clone(b.divided), maps.Clone(b.attrs), maps.Clone(b.shapes)
 	c.sums, c.gathered, c.nodes = maps.Clone(b.sums), maps.Clone(b.gathered), maps.Clone(b.nodes)
 	c.rows, c.experts = maps.Clone(b.rows), maps.Clone(b.experts)
-	c.queue = slices.Clone(b.queue)
+	c.wholes, c.queue = maps.Clone(b.wholes), slices.Clone(b.queue)
 	return &c
 }
 
@@ -83,6 +90,9 @@ func (b *block) hold(v *onnx.Value, l Layout) error {
 	}
 	if b.sums[v] {
 		return fmt.Errorf("%q is a partial sum", v.Name)
+	}
+	if u := slices.IndexFunc(v.Uses(), func(u onnx.Use) bool { return b.wholes[u] }); u >= 0 {
+		return fmt.Errorf("node %q needs all of %q", v.Uses()[u].Node.Label(), v.Name)
 	}
 	size, ok := b.facts.Dim(v, l.Axis)
 	if !ok {
@@ -156,7 +166,7 @@ func (b *block) follow() error {
 			*b = *before
 			v := u.Node.Inputs[u.Index]
 			l := b.held[v]
-			if v.Producer == nil || l.Runs != nil || l.Copies > 1 {
+			if v.Producer == nil || l.Runs != nil || l.isShared() {
 				return fmt.Errorf("%q cannot be gathered: %w", v.Name, err)
 			}
 			b.gathered[u] = true
@@ -214,6 +224,7 @@ func (b *block) whole(n *onnx.Node, inputs ...int) error {
 		if b.sums[v] {
 			return fmt.Errorf("%q is a partial sum", v.Name)
 		}
+		b.wholes[onnx.Use{Node: n, Index: i}] = true
 	}
 	return nil
 }
@@ -253,6 +264,9 @@ func (b *block) divide(n *onnx.Node, i, at int, l Layout) error {
 	}
 	if known.I[at] <= 0 {
 		return nil
+	}
+	if l.Pieces != nil && v.Constant() == nil {
+		return fmt.Errorf("pieces of %q are divided in different ways", v.Name)
 	}
 	if l.Units > 0 && known.I[at]%l.Units != 0 {
 		return fmt.Errorf("%d of %q is not a multiple of %d", known.I[at], v.Name, l.Units)

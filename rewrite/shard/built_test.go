@@ -150,6 +150,57 @@ func built(t *testing.T) map[string]*onnx.Model {
 		m.Output(y[1])
 		m.Output(y[2])
 	})
+	build("a bias of keys, as long as the past and the rows", func(m *maker, x *onnx.Value) {
+		heads := func() *onnx.Value { return m.Op("Reshape", m.Op("MatMul", x, m.weight(16, 32)), []int64{0, 0, 4, 8}) }
+		y := m.fused(3, fused.Attention{Scale: 0.5, Causal: true, Empty: "zero", HeadOrder: "blocked", QLayout: "bsnh",
+			KLayout: "bsnh", VLayout: "bsnh", YLayout: "bsnh"}, heads(), heads(), heads(), nil,
+			m.Input("keys", onnx.Float, "batch", 4, "past", 8), m.Input("values", onnx.Float, "batch", 4, "past", 8),
+			nil, m.Input("bias", onnx.Float, "batch", 4, 1, "all"))
+		m.Output(m.Op("MatMul", m.Op("Reshape", y[0], []int64{0, 0, 32}), m.weight(32, 16)))
+		m.Output(y[1])
+		m.Output(y[2])
+	})
+	// 4 ranks have 4, 3, 4 and 3 heads of the queries, with one of the keys.
+	build("quantized queries and keys, pools of codes", func(m *maker, x *onnx.Value) {
+		x = m.Op("Reshape", m.Op("MatMul", x, m.weight(16, 32)), []int64{-1, 32})
+		heads := func(n int64) *onnx.Value { return m.Op("Reshape", m.linear(x, 32*n, 32), []int64{-1, n, 32}) }
+		pool := func(name string) *onnx.Value { return m.Input(name, onnx.Int8, "blocks", 16, 2, 32) }
+		scale := func(name string) *onnx.Value { return m.Input(name, onnx.Float, "blocks", 2) }
+		y := m.fused(5, fused.QPagedAttention{PagedAttention: fused.PagedAttention{Scale: 0.25, Causal: true,
+			HeadOrder: "blocked"}}, heads(14), heads(2), heads(2), pool("keys"), pool("values"),
+			m.Input("cum", onnx.Int32, "sequences+1"), m.Input("lengths", onnx.Int32, "sequences"),
+			m.Input("table", onnx.Int32, "sequences", "columns"), scale("key_scales"), scale("value_scales"))
+		m.Output(m.linear(m.Op("Reshape", y[0], []int64{-1, 448}), 32, 448))
+		for _, v := range y[1:] {
+			m.Output(v)
+		}
+	})
+	merged := func(queries, keys int64, cut func(m *maker, all *onnx.Value, sizes []int64) []*onnx.Value) func(m *maker,
+		x *onnx.Value) {
+		return func(m *maker, x *onnx.Value) {
+			all := m.Op("MatMul", x, m.weight(16, 8*(queries+2*keys)))
+			qkv := cut(m, all, []int64{8 * queries, 8 * keys, 8 * keys})
+			for i, n := range []int64{queries, keys, keys} {
+				qkv[i] = m.Op("Reshape", qkv[i], []int64{0, 0, n, 8})
+			}
+			y := m.fused(1, fused.Attention{Scale: 0.5, Causal: true, Empty: "zero", HeadOrder: "blocked",
+				QLayout: "bsnh", KLayout: "bsnh", VLayout: "bsnh", YLayout: "bsnh"}, qkv[0], qkv[1], qkv[2])[0]
+			m.Output(m.Op("MatMul", m.Op("Reshape", y, []int64{0, 0, 8 * queries}), m.weight(8*queries, 16)))
+		}
+	}
+	splits := func(m *maker, all *onnx.Value, sizes []int64) []*onnx.Value {
+		return m.Ops(3, "Split", all, sizes, onnx.IntAttr("axis", 2))
+	}
+	build("one matrix of 12 heads and 2 of keys", merged(12, 2, splits))
+	build("one matrix of 12 heads and one of keys", merged(12, 1, splits))
+	build("slices of 10 heads and 2 of keys", merged(10, 2, func(m *maker, all *onnx.Value,
+		sizes []int64) []*onnx.Value {
+		q, k := sizes[0], sizes[0]+sizes[1]
+		slice := func(from, to int64) *onnx.Value {
+			return m.Op("Slice", all, []int64{from}, []int64{to}, []int64{2})
+		}
+		return []*onnx.Value{slice(0, q), slice(q, k), slice(k, 1<<40)}
+	}))
 	build("a table and a head of 33 tokens", func(m *maker, x *onnx.Value) {
 		ids := m.Input("tokens", onnx.Int64, "batch", "sequence")
 		m.Output(m.Op("MatMul", m.Op("Add", x, m.Op("Gather", m.weight(33, 16), ids)), m.weight(16, 33)))
@@ -200,12 +251,15 @@ func built(t *testing.T) map[string]*onnx.Model {
 func TestBuilt(t *testing.T) {
 	want := map[string]int{"experts with biases": 1, "delta layer with one convolution": 1, "latent attention": 1,
 		"two sums, a table and factors of channels": 2, "nine heads that share three of keys": 1,
-		"a table and a head of 33 tokens": 2, "quantized products": 4, "quantized experts": 2, "pools of codes": 1}
+		"quantized queries and keys, pools of codes": 2, "one matrix of 12 heads and 2 of keys": 1,
+		"one matrix of 12 heads and one of keys": 1, "slices of 10 heads and 2 of keys": 1,
+		"a bias of keys, as long as the past and the rows": 1, "a table and a head of 33 tokens": 2,
+		"quantized products": 4, "quantized experts": 2, "pools of codes": 1}
 	models := built(t)
 	for name, blocks := range want {
 		m := models[name]
 		for _, o := range []Options{{Ranks: 2, Experts: Split}, {Ranks: 3, Experts: Split},
-			{Ranks: 3, Experts: Spread}} {
+			{Ranks: 3, Experts: Spread}, {Ranks: 4, Experts: Split}} {
 			o.Least = 1024
 			name := fmt.Sprint(name, ", ", o.Ranks, " ranks, ", o.Experts)
 			p, err := New(m, o)

@@ -96,11 +96,18 @@ func (p *Plan) read(ranks int64) (sum int64) {
 // partAt returns the size of the largest part for another number of ranks than the plan's. Parts that ranks share, and
 // units, cannot be divided more.
 func (p *Plan) partAt(l Layout, size, ranks int64) int64 {
-	if l.Copies > 1 {
+	switch {
+	case ranks == p.Ranks:
+	case l.Pieces != nil:
+		part := int64(0)
+		for i, n := range l.Runs {
+			part += p.partAt(l.Pieces[i], n, ranks)
+		}
+		return size * part / l.all(0)
+	case l.Copies > 1:
 		return size / min(ranks, l.parts(p.Ranks))
-	}
-	if l.Units > 0 {
-		ranks = min(ranks, l.Units)
+	case l.Units > 0:
+		ranks, l.Ranges = min(ranks, l.Units), nil
 	}
 	return l.largest(size, ranks)
 }

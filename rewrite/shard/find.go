@@ -50,12 +50,12 @@ func (f *finder) find() {
 		switch weight := matrixOf(n); {
 		case f.claimed[n]:
 		case isMixture(n):
-			f.try(n, n.Input(fused.MoEGateUp), 0, func(b *block, _ int64) error {
+			f.try(n, n.Input(fused.MoEGateUp), Layout{}, func(b *block, _ Layout) error {
 				return b.mixture(n, f.options.Experts)
 			})
 		case weight != nil:
-			f.try(n, weight, f.units(n.Inputs[data], columnGrain(n)), func(b *block, units int64) error {
-				return b.before(n, units)
+			f.try(n, weight, f.unequal(n.Inputs[data], columnGrain(n)), func(b *block, l Layout) error {
+				return b.before(n, l)
 			})
 		}
 	}
@@ -63,16 +63,16 @@ func (f *finder) find() {
 		if f.claimed[n] {
 			continue
 		}
-		weight, units := matrixOf(n), f.units(n.OutputValue(0), 1)
-		divide := func(b *block, units int64) error { return b.columns(n, units) }
+		weight, other := matrixOf(n), f.unequal(n.OutputValue(0), 1)
+		divide := func(b *block, l Layout) error { return b.columns(n, l) }
 		if n.Is("Gather") && n.Inputs[0].Constant() != nil {
-			weight, units = n.Inputs[0], n.Inputs[0].Constant().Dims[0]
-			divide = func(b *block, units int64) error { return b.lookup(n, units) }
+			weight, other = n.Inputs[0], f.units(n.Inputs[0].Constant().Dims[0], 1)
+			divide = func(b *block, l Layout) error { return b.lookup(n, l) }
 		}
 		switch {
 		case weight == nil:
 		case f.isLarge(n):
-			f.try(n, weight, units, divide)
+			f.try(n, weight, other, divide)
 		case f.reasons[weight] == nil:
 			f.reasons[weight] = fmt.Errorf("it has fewer than %d bytes, too few for an operation of all ranks",
 				f.options.Least)
@@ -82,15 +82,17 @@ func (f *finder) find() {
 	f.agree()
 }
 
-// try adds the block that divide describes: with equal parts, or else with so many units. If that fails, it keeps the
-// error as the reason.
-func (f *finder) try(n *onnx.Node, weight *onnx.Value, units int64, divide func(b *block, units int64) error) {
-	b, err := f.divided(n, 0, divide)
-	if err != nil && units > f.options.Ranks && units%f.options.Ranks != 0 {
-		b, err = f.divided(n, units, divide)
+// try adds the block that divide describes: with equal parts, or else with the other layout, or with a head of keys
+// that all ranks hold. If that fails, it keeps the error as the reason.
+func (f *finder) try(n *onnx.Node, weight *onnx.Value, other Layout, divide func(b *block, l Layout) error) {
+	b, err := f.divided(n, Layout{}, false, divide)
+	if err != nil && other.Units > 0 {
+		b, err = f.divided(n, other, false, divide)
 	}
-	if err != nil && units > 1 && units < f.options.Ranks {
-		err = fmt.Errorf("its %d units are too few for %d ranks, and %w", units, f.options.Ranks, err)
+	if err != nil || len(b.gathered) > 0 {
+		if c, e := f.divided(n, other, true, divide); e == nil && (err != nil || len(c.gathered) < len(b.gathered)) {
+			b, err = c, nil
+		}
 	}
 	if err != nil {
 		f.reasons[weight] = fmt.Errorf("node %q: %w", n.Label(), err)
@@ -103,11 +105,12 @@ func (f *finder) try(n *onnx.Node, weight *onnx.Value, units int64, divide func(
 	f.blocks = append(f.blocks, b)
 }
 
-// divided returns the block with a node that divide describes.
-func (f *finder) divided(n *onnx.Node, units int64, divide func(b *block, units int64) error) (*block, error) {
+// divided returns the block with a node that divide describes, for a layout of its last axis.
+func (f *finder) divided(n *onnx.Node, l Layout, holdsKey bool, divide func(b *block, l Layout) error) (*block, error) {
 	b := newBlock(f.options.Ranks, f.facts)
 	b.claimed, b.order, b.graph, b.owner = f.claimed, f.order, n.Graph, f.owners[n.Graph]
-	if err := divide(b, units); err != nil {
+	b.holdsKey = holdsKey
+	if err := divide(b, l); err != nil {
 		return nil, err
 	}
 	if err := b.follow(); err != nil {
@@ -119,16 +122,16 @@ func (f *finder) divided(n *onnx.Node, units int64, divide func(b *block, units 
 	return b, b.settle()
 }
 
-// units returns the number of units into which a value can be divided unevenly: the heads of attention, by keys if
-// several share one, or grains of the last axis, which are not smaller than a panel if the value's product is
-// quantized. It is 0 if the value is nil or the number is unknown.
-func (f *finder) units(v *onnx.Value, grain int64) int64 {
+// unequal returns the layout of a value's last axis with unequal parts: of the heads of attention, or of grains, which
+// are not smaller than a panel if the value's product is quantized. Its units are 0 if the parts can be equal, or if it
+// is unknown.
+func (f *finder) unequal(v *onnx.Value, grain int64) Layout {
 	if v == nil {
-		return 0
+		return Layout{}
 	}
 	for p, depth := v.Producer, 0; p != nil && depth < between; depth++ {
 		if attends(p) {
-			return f.headUnits(p)
+			return f.heads(p)
 		}
 		if matrixOf(p) != nil {
 			grain = max(grain, rowGrain(p))
@@ -138,10 +141,16 @@ func (f *finder) units(v *onnx.Value, grain int64) int64 {
 		}
 		p = p.Inputs[0].Producer
 	}
-	if size, _ := f.facts.Dim(v, -1); size%grain == 0 {
-		return size / grain
+	size, _ := f.facts.Dim(v, -1)
+	return f.units(size, grain)
+}
+
+// units returns the layout of unequal numbers of grains.
+func (f *finder) units(size, grain int64) Layout {
+	if n := size / grain; size%grain == 0 && n > f.options.Ranks && n%f.options.Ranks != 0 {
+		return Layout{Units: n}
 	}
-	return 0
+	return Layout{}
 }
 
 // isLarge reports whether a node's constants are worth an additional collective operation.
@@ -161,24 +170,27 @@ func (f *finder) isLarge(n *onnx.Node) bool {
 // between is the number of nodes between attention and the product that reads its heads, at most.
 const between = 6
 
-// headUnits returns the number of heads of keys of attention, or of queries if all share one head of keys; of linear
-// attention, the least number of heads of an input that not all heads share.
-func (f *finder) headUnits(n *onnx.Node) int64 {
-	if n.OpType == fused.LinearAttentionName {
-		return linearUnits(n)
+// heads returns the layout of the heads of an attention's output.
+func (f *finder) heads(n *onnx.Node) Layout {
+	b := newBlock(f.options.Ranks, f.facts)
+	q, err := (*Layout)(nil), error(nil)
+	switch n.OpType {
+	case fused.LinearAttentionName:
+		var layouts map[string]*Layout
+		layouts, err = linearGroups(b.ranks, n)
+		q = layouts[fused.AttrVHeads]
+	case fused.LatentAttentionName:
+		heads, _ := f.facts.Dim(n.Inputs[0], headAxis(n, fused.AttrQLayout))
+		q, _, err = groups(b.ranks, heads, 1, false)
+	case fused.AttentionName:
+		q, _, err = b.groupsOf(n, headAxis(n, fused.AttrQLayout), headAxis(n, fused.AttrKLayout))
+	default: // pools
+		q, _, err = b.groupsOf(n, 1, 1)
 	}
-	queryAxis, keyAxis := headAxis(n, fused.AttrQLayout), headAxis(n, fused.AttrKLayout)
-	if n.OpType == fused.PagedAttentionName || n.OpType == fused.QPagedAttentionName {
-		queryAxis, keyAxis = 1, 1
+	if err != nil {
+		return Layout{} // the rule of the op reports it
 	}
-	heads, _ := f.facts.Dim(n.Inputs[0], queryAxis)
-	if n.OpType == fused.LatentAttentionName {
-		return heads
-	}
-	if keys, _ := f.facts.Dim(n.Inputs[1], keyAxis); keys > 1 {
-		return keys
-	}
-	return heads
+	return *q
 }
 
 func attends(n *onnx.Node) bool {
@@ -189,13 +201,13 @@ var attentions = []string{fused.AttentionName, fused.PagedAttentionName, fused.Q
 	fused.LatentAttentionName, fused.LinearAttentionName}
 
 // before divides the sum of a product, and the nodes that compute its rows.
-func (b *block) before(n *onnx.Node, units int64) error {
+func (b *block) before(n *onnx.Node, l Layout) error {
 	v := n.Inputs[data]
 	r, err := b.rank(v)
 	if err != nil {
 		return err
 	}
-	if err := b.hold(v, Layout{Axis: r - 1, Units: units}); err != nil {
+	if err := b.hold(v, l.at(r-1)); err != nil {
 		return err
 	}
 	b.queue = slices.DeleteFunc(b.queue, func(u onnx.Use) bool { return u.Node == n })
@@ -208,21 +220,21 @@ func (b *block) before(n *onnx.Node, units int64) error {
 }
 
 // columns divides the outputs of a product.
-func (b *block) columns(n *onnx.Node, units int64) error {
+func (b *block) columns(n *onnx.Node, l Layout) error {
 	r, err := b.rank(n.Outputs[0])
 	if err != nil {
 		return err
 	}
-	return b.hold(n.Outputs[0], Layout{Axis: r - 1, Units: units})
+	return b.hold(n.Outputs[0], l.at(r-1))
 }
 
 // lookup divides the rows of a table.
-func (b *block) lookup(n *onnx.Node, units int64) error {
+func (b *block) lookup(n *onnx.Node, l Layout) error {
 	t := n.Inputs[0].Constant()
 	if len(t.Dims) != 2 || axisOf(n, 2, 0) != 0 || !t.DataType.IsFloat() {
 		return errors.New("it does not look up rows of a table")
 	}
-	if err := b.take(n, 0, Layout{Units: units}); err != nil {
+	if err := b.take(n, 0, l); err != nil {
 		return err
 	}
 	b.nodes[n], b.rows[n] = true, true
@@ -239,7 +251,7 @@ func (b *block) settle() error {
 
 func (b *block) settled() error {
 	for v, l := range b.held {
-		if v.IsOutput() && b.isGathered(v) && (l.Runs != nil || l.Copies > 1) {
+		if v.IsOutput() && b.isGathered(v) && (l.Runs != nil || l.isShared()) {
 			return fmt.Errorf("output %q cannot be gathered", v.Name)
 		}
 	}

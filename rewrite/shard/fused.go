@@ -3,6 +3,8 @@ package shard
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -76,6 +78,11 @@ func whole(input int) place                    { return place{index: input} }
 // give takes and holds the values of a node. A value that is divided in another way is an error.
 func (b *block) give(n *onnx.Node, places ...place) error {
 	for _, p := range places {
+		if !p.output && p.layout != nil {
+			b.wants[onnx.Use{Node: n, Index: p.index}] = *p.layout
+		}
+	}
+	for _, p := range places {
 		var err error
 		switch v := n.OutputValue(p.index); {
 		case p.output && p.layout == nil:
@@ -112,25 +119,80 @@ func headAxis(n *onnx.Node, layout string) int {
 
 // groups returns the layouts of heads of queries, and of the heads of keys that they share; nil for keys that all ranks
 // need.
-func (b *block) groups(heads, keys int64, cyclic bool) (q, k *Layout, err error) {
-	uneven := func(units int64) bool { return units > b.ranks && units%b.ranks != 0 }
+func groups(ranks, heads, keys int64, cyclic bool) (q, k *Layout, err error) {
+	uneven := func(units int64) bool { return units > ranks && units%ranks != 0 }
 	switch {
 	case keys == 1 && uneven(heads):
 		return &Layout{Units: heads}, nil, nil
-	case !cyclic && uneven(keys) && heads%keys == 0:
-		return &Layout{Units: keys}, &Layout{Units: keys}, nil
-	case heads%b.ranks != 0:
-		return nil, nil, fmt.Errorf("%d heads cannot be divided by %d ranks", heads, b.ranks)
-	case keys == 1 || cyclic && heads/b.ranks%keys == 0:
+	case cyclic && heads%keys == 0 && uneven(heads/keys):
+		return &Layout{Units: heads / keys}, nil, nil
+	case keys == 1 && heads%ranks == 0, cyclic && heads%ranks == 0 && heads/ranks%keys == 0:
 		return &Layout{}, nil, nil
 	case cyclic:
 		return nil, nil, fmt.Errorf("%d heads share %d heads of keys in turn", heads, keys)
-	case keys%b.ranks == 0:
+	case uneven(keys) && heads%keys == 0:
+		return &Layout{Units: keys}, &Layout{Units: keys}, nil
+	case heads%ranks == 0 && keys%ranks == 0:
 		return &Layout{}, &Layout{}, nil
-	case b.ranks%keys == 0:
-		return &Layout{}, &Layout{Copies: b.ranks / keys}, nil
+	case heads%ranks == 0 && ranks%keys == 0:
+		return &Layout{}, &Layout{Copies: ranks / keys}, nil
+	case keys > 1 && keys < ranks && heads%keys == 0:
+		if of, ofKeys := share(heads, keys, ranks); of != nil {
+			return &Layout{Units: heads, Ranges: of}, &Layout{Units: keys, Ranges: ofKeys}, nil
+		}
 	}
-	return nil, nil, fmt.Errorf("%d heads of keys cannot be divided by %d ranks", keys, b.ranks)
+	return nil, nil, fmt.Errorf("%d heads that share %d of keys cannot be divided by %d ranks", heads, keys, ranks)
+}
+
+// share divides heads of queries, in order, over more ranks than there are heads of keys: each rank has as many heads
+// of queries for each of its heads of keys. The largest number of heads on a rank is the least possible one, and the
+// ranks have as few heads of keys as possible then. It returns nil if there are fewer heads than ranks.
+func share(heads, keys, ranks int64) (queries, ofKeys [][2]int64) {
+	group := heads / keys
+	keysOf := func(from, to int64) (first, n int64) { // n is 0 if the numbers of heads of queries differ
+		first, last := from/group, (to-1)/group
+		here, there := (first+1)*group-from, to-last*group
+		if first < last && (here != there || last > first+1 && here < group) {
+			return 0, 0
+		}
+		return first, last - first + 1
+	}
+	const none = math.MaxInt64
+	for most := (heads + ranks - 1) / ranks; most <= heads; most++ {
+		// least[r][h] is the number of heads of keys of the ranks from r on, if these have the heads from h on.
+		least := make([][]int64, ranks+1)
+		for r := ranks; r >= 0; r-- {
+			least[r] = slices.Repeat([]int64{none}, int(heads)+1)
+			if r == ranks {
+				least[r][heads] = 0
+				continue
+			}
+			for from := range heads {
+				for to := from + 1; to <= min(from+most, heads); to++ {
+					if _, n := keysOf(from, to); n > 0 && least[r+1][to] < none {
+						least[r][from] = min(least[r][from], n+least[r+1][to])
+					}
+				}
+			}
+		}
+		if least[0][0] == none {
+			continue
+		}
+		from := int64(0)
+		for r := range ranks {
+			for to := min(from+most, heads); to > from; to-- {
+				first, n := keysOf(from, to)
+				if n > 0 && least[r+1][to] < none && n+least[r+1][to] == least[r][from] {
+					queries = append(queries, [2]int64{from, to - from})
+					ofKeys = append(ofKeys, [2]int64{first, n})
+					from = to
+					break
+				}
+			}
+		}
+		return queries, ofKeys
+	}
+	return nil, nil
 }
 
 func attention(b *block, n *onnx.Node) error {
@@ -164,7 +226,11 @@ func (b *block) groupsOf(n *onnx.Node, queryAxis, keyAxis int) (q, k *Layout, er
 	if !ok || !known {
 		return nil, nil, errors.New("the numbers of its heads are not known")
 	}
-	return b.groups(heads, keys, n.AttrString(fused.AttrHeadOrder, "blocked") == "cyclic")
+	q, k, err = groups(b.ranks, heads, keys, n.AttrString(fused.AttrHeadOrder, "blocked") == "cyclic")
+	if err == nil && k == nil && keys == 1 && b.holdsKey {
+		k = &Layout{Copies: b.ranks}
+	}
+	return q, k, err
 }
 
 func latentAttention(b *block, n *onnx.Node) error {
@@ -173,7 +239,7 @@ func latentAttention(b *block, n *onnx.Node) error {
 	if !ok {
 		return errors.New("the number of its heads is not known")
 	}
-	q, _, err := b.groups(heads, 1, false)
+	q, _, err := groups(b.ranks, heads, 1, false)
 	if err != nil {
 		return err
 	}
@@ -210,39 +276,47 @@ func pagedAttention(b *block, n *onnx.Node) error {
 // linearHeads are the attributes of linear attention with numbers of heads.
 var linearHeads = []string{fused.AttrQHeads, fused.AttrKHeads, fused.AttrVHeads}
 
-// linearUnits returns the least number of heads of an input of linear attention that not all heads share.
-func linearUnits(n *onnx.Node) int64 {
-	units := n.AttrInt(fused.AttrVHeads, 1)
+// linearGroups returns the layouts of the heads of linear attention, by attribute; without one, all ranks need them.
+// Heads of keys and queries that several of the state share are held several times.
+func linearGroups(ranks int64, n *onnx.Node) (map[string]*Layout, error) {
+	layouts := map[string]*Layout{}
+	widest := max(n.AttrInt(fused.AttrQHeads, 1), n.AttrInt(fused.AttrVHeads, 1))
+	units := n.AttrInt(fused.AttrVHeads, 1) // the least number of heads that not all others share
 	for _, name := range linearHeads {
 		if heads := n.AttrInt(name, 1); heads > 1 {
 			units = min(units, heads)
 		}
 	}
-	return units
-}
-
-// linearAttention is divided by heads of the state; heads of keys and queries that several of them share are held
-// several times.
-func linearAttention(b *block, n *onnx.Node) error {
-	layouts := map[string]*Layout{}
-	widest := max(n.AttrInt(fused.AttrQHeads, 1), n.AttrInt(fused.AttrVHeads, 1))
-	units := linearUnits(n)
-	uneven := units > b.ranks && units%b.ranks != 0
+	_, shared, _ := groups(ranks, widest, units, false)
 	for _, name := range linearHeads {
 		heads := n.AttrInt(name, 1)
 		switch {
-		case heads == 1 && widest > 1 && name != fused.AttrVHeads:
-			continue // all ranks need it
-		case uneven && heads%units == 0:
+		case heads == 1 && widest > 1 && name != fused.AttrVHeads: // all ranks need it
+		case units > ranks && units%ranks != 0 && heads%units == 0:
 			layouts[name] = &Layout{Units: units}
-		case heads%b.ranks == 0:
+		case shared != nil && shared.Ranges != nil && heads == widest:
+			layouts[name], _, _ = groups(ranks, widest, units, false)
+		case shared != nil && shared.Ranges != nil && heads == units && name != fused.AttrVHeads:
+			layouts[name] = shared
+		case heads%ranks == 0:
 			layouts[name] = &Layout{}
-		case b.ranks%heads == 0 && heads < widest && name != fused.AttrVHeads:
-			layouts[name] = &Layout{Copies: b.ranks / heads}
+		case ranks%heads == 0 && heads < widest && name != fused.AttrVHeads:
+			layouts[name] = &Layout{Copies: ranks / heads}
 		default:
-			return fmt.Errorf("%s=%d cannot be divided by %d ranks", name, heads, b.ranks)
+			return nil, fmt.Errorf("%s=%d cannot be divided by %d ranks", name, heads, ranks)
 		}
-		b.set(n, name, *layouts[name])
+	}
+	return layouts, nil
+}
+
+// linearAttention is divided by heads of the state.
+func linearAttention(b *block, n *onnx.Node) error {
+	layouts, err := linearGroups(b.ranks, n)
+	if err != nil {
+		return err
+	}
+	for name, l := range layouts {
+		b.set(n, name, *l)
 	}
 	q, k, v := layouts[fused.AttrQHeads], layouts[fused.AttrKHeads], layouts[fused.AttrVHeads]
 	places := []place{reads(fused.LinearAttentionQ, 2, q), reads(fused.LinearAttentionK, 2, k),

@@ -19,6 +19,11 @@ type Layout struct {
 	// Units is the number of units of each piece, such as heads of keys, if the ranks hold different numbers of them:
 	// some hold one more than others. 0 stands for equal parts.
 	Units int64 `json:"units,omitempty"`
+	// Ranges are the first unit of each rank and the number of its units, if these are others, such as heads of keys
+	// of which some are on several ranks.
+	Ranges [][2]int64 `json:"ranges,omitempty"`
+	// Pieces are the layouts of the pieces in Runs, if they are divided in different ways.
+	Pieces []Layout `json:"pieces,omitempty"`
 }
 
 // parts returns the number of different parts.
@@ -32,17 +37,57 @@ func (l Layout) at(axis int) Layout {
 
 func (l Layout) equal(m Layout) bool {
 	return l.Axis == m.Axis && slices.Equal(l.Runs, m.Runs) && max(l.Copies, 1) == max(m.Copies, 1) &&
-		l.Units == m.Units
+		l.Units == m.Units && slices.Equal(l.Ranges, m.Ranges) && slices.EqualFunc(l.Pieces, m.Pieces, Layout.equal)
 }
 
 // single returns the layout for a single piece.
 func (l Layout) single() Layout {
-	l.Runs = nil
+	l.Runs, l.Pieces = nil, nil
 	return l
+}
+
+// of returns the layout of a piece by itself.
+func (l Layout) of(piece int) Layout {
+	if l.Pieces == nil {
+		return l.single()
+	}
+	return l.Pieces[piece].at(l.Axis)
+}
+
+// sideBySide returns the layout of values of these sizes and layouts, one after the other along an axis.
+func sideBySide(axis int, parts []Layout, sizes []int64) Layout {
+	var l Layout
+	same := true
+	for i, p := range parts {
+		for k, n := range p.runs(sizes[i]) {
+			l.Runs, l.Pieces = append(l.Runs, n), append(l.Pieces, p.of(k).at(0))
+			same = same && l.Pieces[0].equal(p.of(k).at(0))
+		}
+	}
+	if same {
+		runs := l.Runs
+		l = l.Pieces[0]
+		if len(runs) > 1 {
+			l.Runs = runs
+		}
+	}
+	return l.at(axis)
+}
+
+// isShared reports whether elements are on several ranks, so that parts cannot be concatenated.
+func (l Layout) isShared() bool {
+	sum := int64(0)
+	for _, r := range l.Ranges {
+		sum += r[1]
+	}
+	return l.Copies > 1 || sum > l.Units || slices.ContainsFunc(l.Pieces, Layout.isShared)
 }
 
 // share returns the first of the equal units of a piece that a rank holds, their number, and the number of all.
 func (l Layout) share(rank, ranks int64) (first, count, units int64) {
+	if l.Ranges != nil {
+		return l.Ranges[rank][0], l.Ranges[rank][1], l.Units
+	}
 	part, parts := rank/max(l.Copies, 1), l.parts(ranks)
 	if l.Units == 0 {
 		return part, 1, parts
@@ -52,15 +97,36 @@ func (l Layout) share(rank, ranks int64) (first, count, units int64) {
 }
 
 // size returns the size of a rank's part of an axis of this size.
-func (l Layout) size(size, rank, ranks int64) int64 {
-	_, count, units := l.share(rank, ranks)
-	return size / units * count
+func (l Layout) size(size, rank, ranks int64) (part int64) {
+	if l.Pieces == nil {
+		_, count, units := l.share(rank, ranks)
+		return size / units * count
+	}
+	for _, s := range l.slices(size, rank, ranks) {
+		part += s.size
+	}
+	return part
 }
 
 // largest returns the size of the largest part of a size, which may also be a number of bytes.
 func (l Layout) largest(size, ranks int64) int64 {
-	_, count, units := l.share(0, ranks)
-	return size * count / units
+	most, all := int64(0), int64(0)
+	for rank := range ranks {
+		_, count, units := l.share(rank, ranks)
+		if l.Pieces != nil {
+			count, units = l.size(0, rank, ranks), l.all(0)
+		}
+		most, all = max(most, count), units
+	}
+	return size * most / all
+}
+
+// all returns the size of an axis: of all pieces, or this one.
+func (l Layout) all(size int64) (sum int64) {
+	for _, n := range l.runs(size) {
+		sum += n
+	}
+	return sum
 }
 
 // runs returns the pieces of an axis of this size.
@@ -73,7 +139,22 @@ func (l Layout) runs(size int64) []int64 {
 
 // fits errs unless an axis of this size can be divided.
 func (l Layout) fits(size, ranks int64) error {
-	sum, parts := int64(0), l.parts(ranks)
+	if l.Pieces != nil && len(l.Pieces) != len(l.Runs) {
+		return fmt.Errorf("there are %d layouts of %d pieces", len(l.Pieces), len(l.Runs))
+	}
+	for i, n := range l.runs(size) {
+		if err := l.of(i).fitsPiece(n, ranks); err != nil {
+			return err
+		}
+	}
+	if sum := l.all(size); sum != size {
+		return fmt.Errorf("pieces of %v make %d, not %d", l.Runs, sum, size)
+	}
+	return nil
+}
+
+func (l Layout) fitsPiece(n, ranks int64) error {
+	parts := l.parts(ranks)
 	if max(l.Copies, 1)*parts != ranks {
 		return fmt.Errorf("%d ranks cannot hold each part %d times", ranks, l.Copies)
 	}
@@ -81,16 +162,19 @@ func (l Layout) fits(size, ranks int64) error {
 	if l.Units > 0 {
 		units = l.Units
 	}
-	if units < parts {
+	if units < parts && l.Ranges == nil {
 		return fmt.Errorf("%d units are too few for %d ranks", units, ranks)
 	}
-	for _, n := range l.runs(size) {
-		if sum += n; n <= 0 || n%units != 0 {
-			return fmt.Errorf("%d is not a multiple of %d", n, units)
+	if l.Ranges != nil && int64(len(l.Ranges)) != ranks {
+		return fmt.Errorf("there are %d ranges for %d ranks", len(l.Ranges), ranks)
+	}
+	for _, r := range l.Ranges {
+		if r[0] < 0 || r[1] < 1 || r[1] > units-r[0] {
+			return fmt.Errorf("%d units do not have %d from %d on", units, r[1], r[0])
 		}
 	}
-	if sum != size {
-		return fmt.Errorf("pieces of %v make %d, not %d", l.Runs, sum, size)
+	if n <= 0 || n%units != 0 {
+		return fmt.Errorf("%d is not a multiple of %d", n, units)
 	}
 	return nil
 }
@@ -126,9 +210,9 @@ func (l Layout) scaled(times, by int64) (Layout, error) {
 type slice struct{ start, size int64 }
 
 func (l Layout) slices(size, rank, ranks int64) (list []slice) {
-	first, count, units := l.share(rank, ranks)
 	offset := int64(0)
-	for _, n := range l.runs(size) {
+	for i, n := range l.runs(size) {
+		first, count, units := l.of(i).share(rank, ranks)
 		list = append(list, slice{offset + n/units*first, n / units * count})
 		offset += n
 	}

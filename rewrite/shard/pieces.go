@@ -34,16 +34,12 @@ func concat(b *block, n *onnx.Node) error {
 	if err != nil {
 		return err
 	}
-	var runs []int64
 	for i, p := range parts {
 		if err := b.take(n, i, p); err != nil {
 			return err
 		}
-		runs = append(runs, p.runs(sizes[i])...)
 	}
-	out := l
-	out.Runs = runs
-	return b.hold(n.Outputs[0], out)
+	return b.hold(n.Outputs[0], sideBySide(axis, parts, sizes))
 }
 
 func (b *block) sizes(values []*onnx.Value, axis int) (sizes []int64, err error) {
@@ -59,28 +55,63 @@ func (b *block) sizes(values []*onnx.Value, axis int) (sizes []int64, err error)
 
 // pieces returns the layouts of values side by side, given that of one of them (or of all together with index -1).
 func pieces(l Layout, sizes []int64, index int) ([]Layout, error) {
-	list, runs := make([]Layout, len(sizes)), l.Runs
+	list, k := make([]Layout, len(sizes)), 0
 	for i, size := range sizes {
 		list[i] = l.single()
 		if i == index {
 			list[i] = l
 		}
-		if index >= 0 || len(runs) == 0 {
+		if index >= 0 || len(l.Runs) == 0 {
 			continue
 		}
-		sum, k := int64(0), 0
-		for ; sum < size && k < len(runs); k++ {
-			sum += runs[k]
+		var parts []Layout
+		first, sum := k, int64(0)
+		for ; sum < size && k < len(l.Runs); k++ {
+			sum += l.Runs[k]
+			parts = append(parts, l.of(k))
 		}
 		if sum != size {
 			return nil, fmt.Errorf("pieces of %v do not end at %d", l.Runs, size)
 		}
-		if k > 1 {
-			list[i].Runs = runs[:k]
-		}
-		runs = runs[k:]
+		list[i] = sideBySide(l.Axis, parts, l.Runs[first:k])
 	}
 	return list, nil
+}
+
+// nearby is the number of nodes between the pieces of a value and attention, at most.
+const nearby = 8
+
+// wanted returns the layout of a piece for attention that reads it behind a few nodes, or else l: heads of keys may be
+// divided in another way than those of queries.
+func (b *block) wanted(v *onnx.Value, l Layout, depth int) (Layout, bool) {
+	for _, u := range v.Uses() {
+		if w, ok := b.wants[u]; ok {
+			return w.single().at(l.Axis), true
+		}
+	}
+	for _, u := range v.Uses() {
+		if y := u.Node.OutputValue(0); y != nil && depth > 0 && matrixOf(u.Node) == nil && u.Node.Graph == b.graph {
+			if w, ok := b.wanted(y, l, depth-1); ok {
+				return w, true
+			}
+		}
+	}
+	return l, false
+}
+
+// wantedRun returns the layout that is wanted of the slice of v from start to end, or l.
+func (b *block) wantedRun(v *onnx.Value, l Layout, start, end, size int64) Layout {
+	for _, u := range v.Uses() {
+		if !u.Node.Is("Slice") || u.Index != 0 {
+			continue
+		}
+		if at, err := b.sliced(u.Node, l.Axis); err == nil && at >= 0 {
+			if s, e, err := b.rangeOf(u.Node, at, size); err == nil && s == start && e == end {
+				l, _ = b.wanted(u.Node.Outputs[0], l, nearby)
+			}
+		}
+	}
+	return l
 }
 
 func split(b *block, n *onnx.Node) error {
@@ -115,16 +146,17 @@ func split(b *block, n *onnx.Node) error {
 	if err != nil {
 		return err
 	}
-	in := l.single()
-	for i, p := range parts {
-		in.Runs = append(in.Runs, p.runs(sizes[i])...)
+	for i := range parts {
+		if output && i != index {
+			parts[i], _ = b.wanted(n.Outputs[i], parts[i], nearby)
+		}
 		if n.Input(1) != nil {
-			if err := b.divide(n, 1, i, l); err != nil {
+			if err := b.divide(n, 1, i, parts[i]); err != nil {
 				return err
 			}
 		}
 	}
-	if err := b.take(n, 0, in); err != nil {
+	if err := b.take(n, 0, sideBySide(axis, parts, sizes)); err != nil {
 		return err
 	}
 	for i, v := range n.Outputs {
@@ -149,35 +181,48 @@ func sliceRule(b *block, n *onnx.Node) error {
 	if !ok {
 		return errors.New("the size of the divided axis is not known")
 	}
-	in := l
+	in, runs := l, l.runs(size)
 	if output {
-		in = l.single()
-		if in.Runs, err = b.ends(n.Inputs[0], l.Axis, size); err != nil {
+		if runs, err = b.ends(n.Inputs[0], l.Axis, size); err != nil {
 			return err
 		}
+		in = l.single()
+		in.Runs = runs
 	}
 	start, end, err := b.rangeOf(n, at, size)
 	if err != nil {
 		return err
 	}
-	out, offset := l.single(), int64(0)
-	for _, run := range in.runs(size) {
-		if offset >= start && offset+run <= end {
-			out.Runs = append(out.Runs, run)
-		} else if offset < end && offset+run > start {
+	parts := make([]Layout, len(runs))
+	var first, last int // of the runs in the output
+	offset := int64(0)
+	for i, run := range runs {
+		if parts[i] = in.of(i); output && (offset != start || offset+run != end) {
+			parts[i] = b.wantedRun(n.Inputs[0], parts[i], offset, offset+run, size)
+		}
+		if offset+run <= start {
+			first = i + 1
+		}
+		if offset < end {
+			last = i + 1
+		}
+		if offset < start && offset+run > start || offset < end && offset+run > end {
 			return fmt.Errorf("it cuts a piece of %d at %d to %d", run, start, end)
 		}
 		offset += run
 	}
-	if len(out.Runs) == 1 {
-		out.Runs = nil
+	if first >= last {
+		return errors.New("it takes nothing")
 	}
-	for i := 1; i <= 2; i++ {
-		if err := b.divide(n, i, at, l); err != nil {
+	for i, before := range []int{first, last} {
+		if before == 0 || before == len(parts) { // the start stays 0, and the end is behind all
+			continue
+		}
+		if err := b.divide(n, i+1, at, sideBySide(l.Axis, parts[:before], runs)); err != nil {
 			return err
 		}
 	}
-	return b.through(n, in, out)
+	return b.through(n, sideBySide(l.Axis, parts, runs), sideBySide(l.Axis, parts[first:last], runs[first:last]))
 }
 
 // sliced returns the place of an axis among the axes that a Slice cuts, or -1.
@@ -245,9 +290,6 @@ func (b *block) ends(v *onnx.Value, axis int, size int64) ([]int64, error) {
 	}
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)
-	if len(cuts) == 2 {
-		return nil, nil
-	}
 	runs := make([]int64, len(cuts)-1)
 	for i := range runs {
 		runs[i] = cuts[i+1] - cuts[i]

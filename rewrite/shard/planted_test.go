@@ -62,7 +62,7 @@ func otherAxis(b *block, u onnx.Use, l *Layout) bool {
 
 func oneRun(_ *block, _ onnx.Use, l *Layout) bool {
 	spoils := l.Runs != nil
-	l.Runs = nil
+	l.Runs, l.Pieces = nil, nil
 	return spoils
 }
 
@@ -76,9 +76,21 @@ func twoRuns(_ *block, u onnx.Use, l *Layout) bool {
 
 // copied gives all ranks the first part.
 func copied(b *block, _ onnx.Use, l *Layout) bool {
-	spoils := l.Copies <= 1
+	spoils := l.Copies <= 1 && l.Ranges == nil && l.Pieces == nil
 	l.Copies = b.ranks
 	return spoils
+}
+
+// otherHeads changes the first heads of queries or keys that are on other ranks than units of equal numbers.
+func otherHeads(change func(l *Layout)) func(*block) bool {
+	return other(nil, -1, func(_ *block, _ onnx.Use, l *Layout) bool {
+		old := l.Ranges
+		l.Ranges = slices.Clone(old)
+		if old != nil {
+			change(l)
+		}
+		return !slices.Equal(l.Ranges, old)
+	})
 }
 
 // dropped makes a set of a block empty.
@@ -149,6 +161,19 @@ var faults = []fault{
 		}
 		return false
 	}},
+	{"heads of keys of other ranks", otherHeads(func(l *Layout) { slices.Reverse(l.Ranges) })},
+	{"more heads of keys than the queries have", otherHeads(func(l *Layout) { l.Ranges[0][1] = l.Units })},
+	{"heads of keys divided as those of queries", other(nil, -1, func(_ *block, _ onnx.Use, l *Layout) bool {
+		spoils := l.Pieces != nil
+		l.Pieces = nil
+		return spoils
+	})},
+	{"queries divided as heads of keys", other(nil, -1, func(_ *block, _ onnx.Use, l *Layout) bool {
+		spoils := l.Pieces != nil
+		l.Pieces = slices.Clone(l.Pieces)
+		slices.Reverse(l.Pieces)
+		return spoils
+	})},
 	{"rows instead of columns", other(products, 1, otherAxis)},
 	{"heads in another order", other(products, 1, twoRuns)},
 	{"one part on every rank", other(products, 1, copied)},
@@ -264,7 +289,7 @@ func TestFaults(t *testing.T) {
 		m.Close()
 	}
 	for _, fault := range faults {
-		if planted[fault.name] == 0 {
+		if planted[fault.name]+uneven[fault.name] == 0 {
 			t.Errorf("no model has a block for %q", fault.name)
 		}
 	}

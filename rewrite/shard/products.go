@@ -198,7 +198,7 @@ func linear(b *block, n *onnx.Node) error {
 		b.set(n, fused.AttrN, l)
 		return b.hold(n.Outputs[0], l)
 	}
-	if l.Copies > 1 || l.Runs != nil {
+	if l.isShared() || l.Runs != nil {
 		return errors.New("pieces of its columns are divided one by one, or are on several ranks")
 	}
 	if err := l.grains(n.AttrInt(fused.AttrK, 0), columnGrain(n), b.ranks); err != nil {

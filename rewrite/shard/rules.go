@@ -343,6 +343,9 @@ func shape(b *block, n *onnx.Node) error {
 	}
 	start, end = min(max(start, 0), int64(r)), min(max(end, 0), int64(r))
 	if axis := int64(l.Axis); axis >= start && axis < end {
+		if l.Pieces != nil {
+			return errors.New("pieces of its input are divided in different ways")
+		}
 		b.shapes[n] = dimension{l.Axis - int(start), int(end - start), l}
 	}
 	return nil

@@ -208,14 +208,9 @@ func joined(parts []*reference.Tensor, l Layout) (*reference.Tensor, error) {
 		return nil, fmt.Errorf("%s cannot be joined along axis %d", first, l.Axis)
 	}
 	shape := slices.Clone(first.Shape)
-	shape[l.Axis] = 0
-	for r := int64(0); r < ranks; r += max(l.Copies, 1) {
-		if l.Axis >= len(parts[r].Shape) {
-			return nil, fmt.Errorf("rank 0 has %s, rank %d %s", first, r, parts[r])
-		}
-		shape[l.Axis] += parts[r].Shape[l.Axis]
-	}
-	size := int64(shape[l.Axis])
+	_, count, units := l.share(0, ranks)
+	size := l.all(int64(shape[l.Axis]) / count * units)
+	shape[l.Axis] = int(size)
 	if err := l.fits(size, ranks); err != nil {
 		return nil, err
 	}
@@ -230,6 +225,11 @@ func joined(parts []*reference.Tensor, l Layout) (*reference.Tensor, error) {
 			moveTo(whole.F, ofWhole, p.F, ofPart, n)
 			moveTo(whole.I, ofWhole, p.I, ofPart, n)
 		})
+	}
+	for r, p := range parts { // elements that several ranks have must be equal
+		if mine, err := partOf(whole, l, int64(r), ranks); err != nil || !same(mine, p) {
+			return nil, fmt.Errorf("rank %d has other elements than the ranks that share them (%v)", r, err)
+		}
 	}
 	return whole, nil
 }

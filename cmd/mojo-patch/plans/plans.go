@@ -131,8 +131,14 @@ func weight(w shard.Weight) string {
 	if w.Runs != nil {
 		text += fmt.Sprintf(" in pieces of %v", w.Runs)
 	}
+	if w.Pieces != nil {
+		text += ", divided in different ways"
+	}
 	if w.Units > 0 {
 		text += fmt.Sprintf(" in %d units", w.Units)
+	}
+	if w.Ranges != nil {
+		text += fmt.Sprintf(", %v (first, count) by rank", w.Ranges)
 	}
 	if w.Copies > 1 {
 		text += fmt.Sprintf(", each part on %d ranks", w.Copies)

@@ -39,7 +39,7 @@ them once for each rank (docs/distributed.md).
 Attention is divided by heads, gated units and experts by their widths, and heads of the vocabulary by
 tokens. The ranks add up partial sums by AllReduce, and concatenate parts by AllGather. shard evaluates
 all ranks of each block together and compares them with the whole block. A block that differs, or
-cannot be divided evenly, stays whole on every rank; --explain shows the reasons. If nothing can be
+cannot be divided, stays whole on every rank; --explain shows the reasons. If nothing can be
 divided, shard writes nothing and exits with 3.
 
 With --experts spread, each rank has whole experts of a mixture instead of a part of each expert.
