@@ -97,13 +97,15 @@ test-examples: all $(DEMO_LIBRARY) $(FETCHED) $(VENV)/.installed ## the demo, an
 	@$(TEST_ENV) docs/examples/test.sh
 
 # A cluster of two nodes on the loopback addresses, which takes a while to start; its clients ask for a few seconds.
-test-ray: all $(FETCHED) | $(RAY_VENV)/.installed ## docs/examples/ray: a replica and a node are killed, nothing is lost
+test-ray: all $(FETCHED) | $(RAY_VENV)/.installed ## docs/examples/ray: replicas, nodes and ranks die, nothing is lost
 	@rm -rf $(BUILD)/ray && mkdir -p $(BUILD)/ray/bin && cp -R python/src/mojo_patch $(BUILD)/ray/
 	@cp $(LIBRARY) $(BUILD)/ray/mojo_patch/ && ln -s $(abspath $(BIN)) $(BUILD)/ray/bin/
 	@if [ -e $(RAY_VENV)/bin/serve ]; then echo "docs/examples/ray"; \
 		$(RAY_VENV)/bin/python docs/examples/ray/openai_api_test.py && \
 		$(TEST_ENV) PYTHONPATH=$(CURDIR)/$(BUILD)/ray $(RAY_VENV)/bin/python docs/examples/ray/soak.py \
-			models/llama-kv-dynamo-fp32.onnx $(RAY_SOAK); \
+			models/llama-kv-dynamo-fp32.onnx $(RAY_SOAK) && \
+		$(TEST_ENV) PYTHONPATH=$(CURDIR)/$(BUILD)/ray $(RAY_VENV)/bin/python docs/examples/ray/soak.py \
+			models/llama-kv-dynamo-fp32.onnx $(RAY_SOAK) --clients 8 --max-tokens 40 --ranks 2 --replicas 1; \
 	else echo "docs/examples/ray: skipped, ray is not installed"; fi
 
 test-fetch: all ## tools/fetch-onnxruntime.sh, and the program in the library of the npm package

@@ -22,6 +22,7 @@ from starlette.responses import StreamingResponse
 from decoder import Decoder
 from engine import Engine
 from openai_api import API, Wrong, failure, read_template
+from ranks import Ranks, read_ranks
 
 log = logging.getLogger("ray.serve")
 
@@ -227,13 +228,19 @@ class Ingress:
 
 def build(args):
     """The application; args come from serve.yaml. Wrong ones are reported before anything starts."""
-    if not pathlib.Path(args["model"]).is_file():
+    ranks = read_ranks(args["model"])
+    if not ranks and not pathlib.Path(args["model"]).is_file():
         raise FileNotFoundError(f"there is no model {args['model']}")
     if args.get("tokenizer"):
         read_tokenizer(args["tokenizer"])
         read_template(args["tokenizer"])
     if args.get("pool") and args["pool"] < args["room"]:
         raise ValueError(f"a pool of {args['pool']} tokens has no room for a sequence of {args['room']}")
-    common = args["model"], args["rows"], args["room"], args["threads"]
-    model = Model.bind(Engine, *common, args["pool"]) if args.get("pool") else Model.bind(Decoder, *common)
+    decoder, pool = (Engine, [args["pool"]]) if args.get("pool") else (Decoder, [])
+    common = args["rows"], args["room"], args["threads"], *pool
+    if ranks:  # a process for each, on one node if it has room
+        bundles = [{"CPU": max(args["threads"], 1)}] * ranks
+        model = Model.options(placement_group_bundles=bundles).bind(Ranks, decoder, args["model"], ranks, *common)
+    else:
+        model = Model.bind(decoder, args["model"], *common)
     return Ingress.bind(model, args["room"], args.get("tokenizer"), name=args.get("name", "model"))

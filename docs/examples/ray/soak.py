@@ -1,4 +1,4 @@
-"""Patches and serves a model on two Ray nodes of this machine, and kills a replica and a node under the clients.
+"""Patches and serves a model on two Ray nodes of this machine, and kills a replica and a node, or ranks, under clients.
 
 usage: soak.py MODEL [--clients 200] [--seconds 60] …        (a decoder as exported, with a cache)
 
@@ -14,6 +14,7 @@ import logging
 import os
 import pathlib
 import random
+import re
 import secrets
 import shutil
 import signal
@@ -87,7 +88,7 @@ def write_config(folder, options):
         port = config["http_options"]["port"] = free.getsockname()[1]
     [application] = config["applications"]
     room = options.max_tokens + 40
-    model = str(folder / "patched" / "model.onnx")
+    model = str(folder / ("sharded" if options.ranks else "patched/model.onnx"))
     application["args"].update(model=model, rows=options.rows, room=room, threads=options.threads,
                                pool=options.pool)
     [deployment] = [d for d in application["deployments"] if d["name"] == "Model"]
@@ -134,15 +135,15 @@ def serving(folder, config, cluster):
             serve.kill()
 
 
-def replicas(cluster):
-    """The processes of the model's replicas, the first node's first."""
+def replicas(cluster, name="ServeReplica:decoder:Model"):
+    """The processes of the model's replicas, the first node's first, or of actors of another name."""
     import psutil  # which comes with ray
 
     found = []
     for node in cluster.list_all_nodes():
         for process in psutil.Process(node.all_processes["raylet"][0].process.pid).children():
             with contextlib.suppress(psutil.Error):  # it has just ended
-                if "ServeReplica:decoder:Model" in " ".join(process.cmdline()):
+                if name in " ".join(process.cmdline()):
                     found.append(process)
     return found
 
@@ -225,6 +226,9 @@ def soak(options, folder):
     config, url = write_config(folder, options)
     with two_nodes(folder, -(-options.max_replicas // 2) * options.threads) as cluster, contextlib.ExitStack() as stack:
         patch(options.model, folder, cluster, options.pool)
+        if options.ranks:
+            run(mojo_patch.find_program(), "shard", folder / "patched" / "model.onnx", "--ranks", options.ranks,
+                "--collective-over", 1000, "-o", folder / "sharded")
         logging.disable()
         for last in [False, False, True]:
             serve = stack.enter_context(serving(folder, config, cluster))
@@ -242,12 +246,16 @@ def soak(options, folder):
             thread.start()
         time.sleep(options.seconds / 3)
         kills = 0
-        for name, kill in [("replica", kill_replica), ("node", kill_node)]:
+        losses = [("replica", kill_replica), ("node", kill_node)]
+        if options.ranks:
+            losses = [("rank", lambda cluster: lose_rank(cluster, folder, signal.SIGKILL)),
+                      ("rank that stops", lambda cluster: lose_rank(cluster, folder, signal.SIGSTOP))]
+        for name, kill in losses:
             before = moved(folder, reconnections)
             # Killed between two requests, a replica loses none: then the next one is killed.
             while options.kill and moved(folder, reconnections) == before:
                 wait("an answer of each replica", lambda kills=kills: served(folder) >= options.replicas + kills)
-                print(f"replicas: {len(replicas(cluster))}, answers: {clients.counts['answers']}; a {name} is killed")
+                print(f"replicas: {len(replicas(cluster))}, answers: {clients.counts['answers']}; a {name} is lost")
                 kill(cluster)
                 kills += 1
                 wait("a request that goes on elsewhere, or an answer of a new replica",
@@ -280,6 +288,28 @@ def kill_replica(cluster):
     replicas(cluster)[0].kill()
 
 
+def named_ranks(folder):
+    """The lines of the replicas' logs that name a rank above 0 that is lost."""
+    logs = (folder / "ray").glob("session_latest/logs/serve/replica_decoder_Model_*.log")
+    lines = (line for path in logs for line in path.read_text(errors="replace").splitlines())
+    return {line for line in lines if re.search(r"CRITICAL.*\brank [1-9]", line)}
+
+
+def lose_rank(cluster, folder, sent):
+    """Kills or stops a rank above 0: within 10 s, the replica must have ended with an error that names the rank."""
+    [replica, *_], [rank, *_] = replicas(cluster), replicas(cluster, "ray::Rank")
+    before, begin = named_ranks(folder), time.monotonic()
+    rank.send_signal(sent)
+    try:
+        replica.wait(10)
+    except Exception as e:
+        sys.exit(f"a rank got {sent.name}, and its replica did not end: {e!r}")
+    seconds = time.monotonic() - begin
+    if not (named := named_ranks(folder) - before):
+        sys.exit(f"a rank got {sent.name}, and no log names it")
+    print(f"its replica ended after {seconds:.1f} s: {named.pop()}")
+
+
 def kill_node(cluster):
     [node] = cluster.worker_nodes
     cluster.remove_node(node, allow_graceful=False)
@@ -295,6 +325,8 @@ def main():
     parser.add_argument("--max-replicas", type=int, help="scaled up to under load (default: --replicas)")
     parser.add_argument("--threads", type=int, default=1, help="of a replica")
     parser.add_argument("--pool", type=int, help="serve a model with pools of blocks, of so many tokens per replica")
+    parser.add_argument("--ranks", type=int, help="divide each replica over so many processes; kill and stop one of "
+                        "them instead of a replica and a node")
     parser.add_argument("--rows", type=int, help="of a replica (default: half of what the clients need)")
     parser.add_argument("--questions", type=int, default=16)
     parser.add_argument("--max-tokens", type=int, default=200)
