@@ -1,9 +1,8 @@
 """One replica on several processes: a Decoder or an Engine for a folder of mojo-patch shard.
 
-The replica is rank 0 and answers. Each other rank is an actor of its own in the replica's placement group, and repeats
-what rank 0 does, so that all ranks run the same models in the same order. All have the same bits of the logits, and so
-the same tokens. If a rank ends, or does not answer, the replica ends with an error that names it, and Ray starts a new
-one.
+The replica is rank 0 and answers. The other ranks are actors in its placement group, which repeat its calls in the same
+order. All ranks have the same bits of the logits, and so the same tokens. If a rank ends or does not answer, the
+replica ends with an error that names it, and Ray starts a new one.
 """
 
 import json
@@ -15,7 +14,6 @@ import threading
 
 import ray
 from ray.util.placement_group import get_current_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 log = logging.getLogger("ray.serve")
 
@@ -27,9 +25,8 @@ def read_ranks(model):
 
 
 def end(error):
-    """Ends this process: only new processes can connect again."""
+    """Ends this process: only new ones can connect."""
     log.critical("%s", error)
-    print(error, flush=True)
     os._exit(1)
 
 
@@ -41,7 +38,7 @@ def join(decoder, folder, rank, environment, *args):
 
 @ray.remote(concurrency_groups={"watch": 1})
 class Rank:
-    """A rank above 0. Calls run in the order in which rank 0 makes them."""
+    """A rank above 0. Its calls run in order, except watch."""
 
     def __init__(self, decoder, folder, rank, environment, *args):
         self.rank = rank
@@ -72,11 +69,9 @@ class Ranks:
         group = get_current_placement_group()
         if group is None or len(group.bundle_specs) != ranks:
             raise RuntimeError(f"{folder} has {ranks} ranks: each needs a bundle of the replica's placement group")
-        self.others = []
-        for rank in range(1, ranks):
-            bundle = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
-            options = Rank.options(num_cpus=group.bundle_specs[rank].get("CPU", 1), scheduling_strategy=bundle)
-            self.others.append(options.remote(decoder, folder, rank, environment, *args))
+        # Serve places the actors of a replica in its group: rank 0 fills one bundle.
+        options = Rank.options(num_cpus=group.bundle_specs[0]["CPU"])
+        self.others = [options.remote(decoder, folder, rank, environment, *args) for rank in range(1, ranks)]
         ready = [other.ready.remote() for other in self.others]
         self.decoder = join(decoder, folder, 0, environment, *args)
         ray.get(ready)
