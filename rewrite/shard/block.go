@@ -27,6 +27,8 @@ type block struct {
 	taken map[onnx.Use]Layout
 	// divided are inputs with shapes or lengths, whose elements at some places are divided on a rank.
 	divided map[onnx.Use]map[int]Layout
+	// refused is the first reason why a value is computed whole and then taken.
+	refused error
 	// wholes are the inputs that nodes of the block need whole.
 	wholes map[onnx.Use]bool
 	// holdsKey makes a single head of keys a part that all ranks hold, because it is in one value with the queries.
@@ -91,7 +93,11 @@ func (b *block) hold(v *onnx.Value, l Layout) error {
 	if b.sums[v] {
 		return fmt.Errorf("%q is a partial sum", v.Name)
 	}
-	if u := slices.IndexFunc(v.Uses(), func(u onnx.Use) bool { return b.wholes[u] }); u >= 0 {
+	needsAll := func(u onnx.Use) bool {
+		_, taken := b.taken[u] // a part of the whole value
+		return taken || b.wholes[u]
+	}
+	if u := slices.IndexFunc(v.Uses(), needsAll); u >= 0 {
 		return fmt.Errorf("node %q needs all of %q", v.Uses()[u].Node.Label(), v.Name)
 	}
 	size, ok := b.facts.Dim(v, l.Axis)
@@ -208,6 +214,9 @@ func (b *block) take(n *onnx.Node, i int, l Layout) error {
 		return err
 	}
 	b.taken[onnx.Use{Node: n, Index: i}] = l
+	if b.refused == nil {
+		b.refused = err
+	}
 	return nil
 }
 

@@ -83,6 +83,17 @@ func (m *maker) fused(outputs int, attrs fused.Typed, inputs ...any) []*onnx.Val
 	return out
 }
 
+// attention adds attention with tokens before heads.
+func (m *maker) attention(outputs int, inputs ...any) []*onnx.Value {
+	return m.fused(outputs, fused.Attention{Scale: 0.5, Causal: true, Empty: "zero", HeadOrder: "blocked",
+		QLayout: "bsnh", KLayout: "bsnh", VLayout: "bsnh", YLayout: "bsnh"}, inputs...)
+}
+
+// project makes an output of all heads of x.
+func (m *maker) project(x *onnx.Value, width int64) {
+	m.Output(m.Op("MatMul", m.Op("Reshape", x, []int64{0, 0, width}), m.weight(width, 16)))
+}
+
 // built are the models.
 func built(t *testing.T) map[string]*onnx.Model {
 	models := map[string]*onnx.Model{}
@@ -140,9 +151,7 @@ func built(t *testing.T) map[string]*onnx.Model {
 		}
 		keys := m.Input("keys", onnx.Float, "batch", 3, "past", 4)
 		values := m.Input("values", onnx.Float, "batch", 3, "past", 4)
-		y := m.fused(3, fused.Attention{Scale: 0.5, Causal: true, Empty: "zero", HeadOrder: "blocked", QLayout: "bsnh",
-			KLayout: "bsnh", VLayout: "bsnh", YLayout: "bsnh"}, heads(9), heads(3), heads(3), nil, keys, values, nil,
-			nil, m.weight(9))
+		y := m.attention(3, heads(9), heads(3), heads(3), nil, keys, values, nil, nil, m.weight(9))
 		shape := m.Op("Shape", y[0])
 		number := func(at int64) *onnx.Value { return m.Op("Gather", shape, []int64{at}) }
 		flat := m.Op("Concat", number(0), number(1), m.Op("Mul", number(2), number(3)), onnx.IntAttr("axis", 0))
@@ -152,28 +161,12 @@ func built(t *testing.T) map[string]*onnx.Model {
 	})
 	build("a bias of keys, as long as the past and the rows", func(m *maker, x *onnx.Value) {
 		heads := func() *onnx.Value { return m.Op("Reshape", m.Op("MatMul", x, m.weight(16, 32)), []int64{0, 0, 4, 8}) }
-		y := m.fused(3, fused.Attention{Scale: 0.5, Causal: true, Empty: "zero", HeadOrder: "blocked", QLayout: "bsnh",
-			KLayout: "bsnh", VLayout: "bsnh", YLayout: "bsnh"}, heads(), heads(), heads(), nil,
-			m.Input("keys", onnx.Float, "batch", 4, "past", 8), m.Input("values", onnx.Float, "batch", 4, "past", 8),
-			nil, m.Input("bias", onnx.Float, "batch", 4, 1, "all"))
-		m.Output(m.Op("MatMul", m.Op("Reshape", y[0], []int64{0, 0, 32}), m.weight(32, 16)))
+		past := func(name string) *onnx.Value { return m.Input(name, onnx.Float, "batch", 4, "past", 8) }
+		y := m.attention(3, heads(), heads(), heads(), nil, past("keys"), past("values"), nil,
+			m.Input("bias", onnx.Float, "batch", 4, 1, "all"))
+		m.project(y[0], 32)
 		m.Output(y[1])
 		m.Output(y[2])
-	})
-	// 4 ranks have 4, 3, 4 and 3 heads of the queries, with one of the keys.
-	build("quantized queries and keys, pools of codes", func(m *maker, x *onnx.Value) {
-		x = m.Op("Reshape", m.Op("MatMul", x, m.weight(16, 32)), []int64{-1, 32})
-		heads := func(n int64) *onnx.Value { return m.Op("Reshape", m.linear(x, 32*n, 32), []int64{-1, n, 32}) }
-		pool := func(name string) *onnx.Value { return m.Input(name, onnx.Int8, "blocks", 16, 2, 32) }
-		scale := func(name string) *onnx.Value { return m.Input(name, onnx.Float, "blocks", 2) }
-		y := m.fused(5, fused.QPagedAttention{PagedAttention: fused.PagedAttention{Scale: 0.25, Causal: true,
-			HeadOrder: "blocked"}}, heads(14), heads(2), heads(2), pool("keys"), pool("values"),
-			m.Input("cum", onnx.Int32, "sequences+1"), m.Input("lengths", onnx.Int32, "sequences"),
-			m.Input("table", onnx.Int32, "sequences", "columns"), scale("key_scales"), scale("value_scales"))
-		m.Output(m.linear(m.Op("Reshape", y[0], []int64{-1, 448}), 32, 448))
-		for _, v := range y[1:] {
-			m.Output(v)
-		}
 	})
 	merged := func(queries, keys int64, cut func(m *maker, all *onnx.Value, sizes []int64) []*onnx.Value) func(m *maker,
 		x *onnx.Value) {
@@ -183,13 +176,11 @@ func built(t *testing.T) map[string]*onnx.Model {
 			for i, n := range []int64{queries, keys, keys} {
 				qkv[i] = m.Op("Reshape", qkv[i], []int64{0, 0, n, 8})
 			}
-			y := m.fused(1, fused.Attention{Scale: 0.5, Causal: true, Empty: "zero", HeadOrder: "blocked",
-				QLayout: "bsnh", KLayout: "bsnh", VLayout: "bsnh", YLayout: "bsnh"}, qkv[0], qkv[1], qkv[2])[0]
-			m.Output(m.Op("MatMul", m.Op("Reshape", y, []int64{0, 0, 8 * queries}), m.weight(8*queries, 16)))
+			m.project(m.attention(1, qkv[0], qkv[1], qkv[2])[0], 8*queries)
 		}
 	}
 	splits := func(m *maker, all *onnx.Value, sizes []int64) []*onnx.Value {
-		return m.Ops(3, "Split", all, sizes, onnx.IntAttr("axis", 2))
+		return m.Ops(3, "Split", all, sizes, onnx.IntAttr("axis", -1))
 	}
 	build("one matrix of 12 heads and 2 of keys", merged(12, 2, splits))
 	build("one matrix of 12 heads and one of keys", merged(12, 1, splits))
@@ -210,8 +201,7 @@ func built(t *testing.T) map[string]*onnx.Model {
 		heads := func(n int64) *onnx.Value {
 			return m.Op("Reshape", m.linear(x, 16*n, 32), []int64{0, 0, n, 16})
 		}
-		y := m.fused(1, fused.Attention{Scale: 0.25, Causal: true, Empty: "zero", HeadOrder: "blocked", QLayout: "bsnh",
-			KLayout: "bsnh", VLayout: "bsnh", YLayout: "bsnh"}, heads(8), heads(4), heads(4))[0]
+		y := m.attention(1, heads(8), heads(4), heads(4))[0]
 		x = m.linear(m.Op("Reshape", y, []int64{0, 0, 128}), 32, 128)
 		x = m.linear(m.Op("Relu", m.linear(x, 160, 32)), 32, 160)
 		m.Output(m.linear(x, 80, 32)) // a head, of which the ranks have whole panels
@@ -227,23 +217,35 @@ func built(t *testing.T) map[string]*onnx.Model {
 			m.codes(0, 256, 5, 2, 5, 4, 64), m.codes(125, 4, 5, 2, 5, 16), nil, nil, nil, nil, nil, nil,
 			m.weight(5, 320), m.weight(5, 32))[0])
 	})
-	build("pools of codes", func(m *maker, x *onnx.Value) {
-		x = m.Op("Reshape", x, []int64{-1, 16})
-		heads := func(n int64) *onnx.Value {
-			return m.Op("Reshape", m.Op("MatMul", x, m.weight(16, 4*n)), []int64{-1, n, 4})
+	type product func(m *maker, x *onnx.Value, n, k int64) *onnx.Value
+	pools := func(queries, keys, width, k int64, product product) func(m *maker, x *onnx.Value) {
+		return func(m *maker, x *onnx.Value) {
+			if k != 16 {
+				x = m.Op("MatMul", x, m.weight(16, k))
+			}
+			x = m.Op("Reshape", x, []int64{-1, k})
+			heads := func(n int64) *onnx.Value {
+				return m.Op("Reshape", product(m, x, width*n, k), []int64{-1, n, width})
+			}
+			pool := func(name string) *onnx.Value {
+				return m.Input(name, onnx.Int8, "blocks", 16, int(keys), int(width))
+			}
+			scale := func(name string) *onnx.Value { return m.Input(name, onnx.Float, "blocks", int(keys)) }
+			y := m.fused(5, fused.QPagedAttention{PagedAttention: fused.PagedAttention{Scale: 0.5, Causal: true,
+				HeadOrder: "blocked"}}, heads(queries), heads(keys), heads(keys), pool("keys"), pool("values"),
+				m.Input("cum", onnx.Int32, "sequences+1"), m.Input("lengths", onnx.Int32, "sequences"),
+				m.Input("table", onnx.Int32, "sequences", "columns"), scale("key_scales"), scale("value_scales"), nil,
+				m.weight(queries))
+			m.Output(product(m, m.Op("Reshape", y[0], []int64{-1, queries * width}), k, queries*width))
+			for _, v := range y[1:] {
+				m.Output(v)
+			}
 		}
-		pool := func(name string) *onnx.Value { return m.Input(name, onnx.Int8, "blocks", 16, 4, 4) }
-		scale := func(name string) *onnx.Value { return m.Input(name, onnx.Float, "blocks", 4) }
-		y := m.fused(5, fused.QPagedAttention{PagedAttention: fused.PagedAttention{Scale: 0.5, Causal: true,
-			HeadOrder: "blocked"}}, heads(8), heads(4), heads(4), pool("keys"), pool("values"),
-			m.Input("cum", onnx.Int32, "sequences+1"), m.Input("lengths", onnx.Int32, "sequences"),
-			m.Input("table", onnx.Int32, "sequences", "columns"), scale("key_scales"), scale("value_scales"), nil,
-			m.weight(8))
-		m.Output(m.Op("MatMul", m.Op("Reshape", y[0], []int64{-1, 32}), m.weight(32, 16)))
-		for _, v := range y[1:] {
-			m.Output(v)
-		}
-	})
+	}
+	build("pools of codes", pools(8, 4, 4, 16, func(m *maker, x *onnx.Value, n, k int64) *onnx.Value {
+		return m.Op("MatMul", x, m.weight(k, n))
+	}))
+	build("quantized queries and keys, pools of codes", pools(14, 2, 32, 32, (*maker).linear))
 	return models
 }
 
@@ -252,7 +254,8 @@ func TestBuilt(t *testing.T) {
 	want := map[string]int{"experts with biases": 1, "delta layer with one convolution": 1, "latent attention": 1,
 		"two sums, a table and factors of channels": 2, "nine heads that share three of keys": 1,
 		"quantized queries and keys, pools of codes": 2, "one matrix of 12 heads and 2 of keys": 1,
-		"one matrix of 12 heads and one of keys": 1, "slices of 10 heads and 2 of keys": 1,
+		"one matrix of 12 heads and one of keys":           1,
+		"slices of 10 heads and 2 of keys":                 1,
 		"a bias of keys, as long as the past and the rows": 1, "a table and a head of 33 tokens": 2,
 		"quantized products": 4, "quantized experts": 2, "pools of codes": 1}
 	models := built(t)

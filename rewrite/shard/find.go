@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,13 +23,15 @@ type finder struct {
 	// nodes are those of the main graph and of the branches of its nodes. owners are the nodes of branches.
 	nodes  []*onnx.Node
 	owners map[*onnx.Graph]*onnx.Node
-	// reasons say why constants stay whole.
+	// reasons say why constants stay whole, heads why the heads of an attention are not divided with the product that
+	// reads them.
 	reasons map[*onnx.Value]error
+	heads   map[*onnx.Node]error
 }
 
 func newFinder(m *onnx.Model, facts *infer.Facts, o Options) *finder {
 	f := &finder{model: m, facts: facts, options: o, claimed: map[*onnx.Node]bool{}, order: map[*onnx.Node]int{},
-		owners: map[*onnx.Graph]*onnx.Node{}, reasons: map[*onnx.Value]error{}}
+		owners: map[*onnx.Graph]*onnx.Node{}, reasons: map[*onnx.Value]error{}, heads: map[*onnx.Node]error{}}
 	for _, n := range m.Graph.Nodes {
 		if n.Is("If") {
 			for _, g := range n.Subgraphs() {
@@ -96,6 +99,9 @@ func (f *finder) try(n *onnx.Node, weight *onnx.Value, other Layout, divide func
 	}
 	if err != nil {
 		f.reasons[weight] = fmt.Errorf("node %q: %w", n.Label(), err)
+		if a := behind(n.Input(0)); a != nil && f.heads[a] == nil {
+			f.heads[a] = f.reasons[weight]
+		}
 		return
 	}
 	for u := range b.weights {
@@ -110,10 +116,14 @@ func (f *finder) divided(n *onnx.Node, l Layout, holdsKey bool, divide func(b *b
 	b := newBlock(f.options.Ranks, f.facts)
 	b.claimed, b.order, b.graph, b.owner = f.claimed, f.order, n.Graph, f.owners[n.Graph]
 	b.holdsKey = holdsKey
-	if err := divide(b, l); err != nil {
-		return nil, err
+	err := divide(b, l)
+	if err == nil {
+		err = b.follow()
 	}
-	if err := b.follow(); err != nil {
+	switch {
+	case err != nil && b.refused != nil:
+		return nil, fmt.Errorf("%w; before, %w", err, b.refused)
+	case err != nil:
 		return nil, err
 	}
 	if len(b.weights) == 0 {
@@ -129,17 +139,11 @@ func (f *finder) unequal(v *onnx.Value, grain int64) Layout {
 	if v == nil {
 		return Layout{}
 	}
-	for p, depth := v.Producer, 0; p != nil && depth < between; depth++ {
-		if attends(p) {
-			return f.heads(p)
-		}
-		if matrixOf(p) != nil {
-			grain = max(grain, rowGrain(p))
-		}
-		if matrixOf(p) != nil || len(p.Inputs) == 0 || p.Inputs[0] == nil {
-			break
-		}
-		p = p.Inputs[0].Producer
+	switch p := behind(v); {
+	case p != nil && attends(p):
+		return f.headsOf(p)
+	case p != nil:
+		grain = max(grain, rowGrain(p))
 	}
 	size, _ := f.facts.Dim(v, -1)
 	return f.units(size, grain)
@@ -170,8 +174,36 @@ func (f *finder) isLarge(n *onnx.Node) bool {
 // between is the number of nodes between attention and the product that reads its heads, at most.
 const between = 6
 
-// heads returns the layout of the heads of an attention's output.
-func (f *finder) heads(n *onnx.Node) Layout {
+// behind returns the attention or product that computes v a few nodes before, or nil.
+func behind(v *onnx.Value) *onnx.Node {
+	for depth := 0; v != nil && v.Producer != nil && depth < between; depth++ {
+		p := v.Producer
+		if attends(p) || matrixOf(p) != nil {
+			return p
+		}
+		v = p.Input(0)
+	}
+	return nil
+}
+
+// undivided returns the reason why attention is in no block, or nil for another node.
+func (f *finder) undivided(n *onnx.Node, blocks []*block) error {
+	has := func(b *block) bool { return b.nodes[n] }
+	if !attends(n) || slices.ContainsFunc(blocks, has) {
+		return nil
+	}
+	if i := slices.IndexFunc(f.blocks, has); i >= 0 { // which was refused
+		for u := range f.blocks[i].weights {
+			if err := f.reasons[u.Node.Inputs[u.Index]]; err != nil {
+				return err
+			}
+		}
+	}
+	return cmp.Or(f.heads[n], errors.New("no product that can be divided reads it"))
+}
+
+// headsOf returns the layout of the heads of an attention's output.
+func (f *finder) headsOf(n *onnx.Node) Layout {
 	b := newBlock(f.options.Ranks, f.facts)
 	q, err := (*Layout)(nil), error(nil)
 	switch n.OpType {

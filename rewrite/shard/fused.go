@@ -3,7 +3,6 @@ package shard
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -144,53 +143,37 @@ func groups(ranks, heads, keys int64, cyclic bool) (q, k *Layout, err error) {
 	return nil, nil, fmt.Errorf("%d heads that share %d of keys cannot be divided by %d ranks", heads, keys, ranks)
 }
 
-// share divides heads of queries, in order, over more ranks than there are heads of keys: each rank has as many heads
-// of queries for each of its heads of keys. The largest number of heads on a rank is the least possible one, and the
-// ranks have as few heads of keys as possible then. It returns nil if there are fewer heads than ranks.
+// share divides heads of queries, in order, over more ranks than there are heads of keys: a rank has equally many for
+// each of its heads of keys, and none has more than necessary. It returns nil for fewer heads than ranks.
 func share(heads, keys, ranks int64) (queries, ofKeys [][2]int64) {
 	group := heads / keys
-	keysOf := func(from, to int64) (first, n int64) { // n is 0 if the numbers of heads of queries differ
-		first, last := from/group, (to-1)/group
-		here, there := (first+1)*group-from, to-last*group
-		if first < last && (here != there || last > first+1 && here < group) {
-			return 0, 0
-		}
-		return first, last - first + 1
-	}
-	const none = math.MaxInt64
 	for most := (heads + ranks - 1) / ranks; most <= heads; most++ {
-		// least[r][h] is the number of heads of keys of the ranks from r on, if these have the heads from h on.
-		least := make([][]int64, ranks+1)
-		for r := ranks; r >= 0; r-- {
-			least[r] = slices.Repeat([]int64{none}, int(heads)+1)
-			if r == ranks {
-				least[r][heads] = 0
-				continue
+		failed := map[[2]int64]bool{}
+		var rest func(from, ranks int64) bool
+		rest = func(from, ranks int64) bool {
+			at := [2]int64{from, ranks}
+			if ranks == 0 || failed[at] {
+				return from == heads && !failed[at]
 			}
-			for from := range heads {
-				for to := from + 1; to <= min(from+most, heads); to++ {
-					if _, n := keysOf(from, to); n > 0 && least[r+1][to] < none {
-						least[r][from] = min(least[r][from], n+least[r+1][to])
-					}
+			for i := range 2 * most { // first with one head of keys
+				n := most - i%most
+				first, last := from/group, (from+n-1)/group
+				here, there := (first+1)*group-from, from+n-last*group
+				isEqual := first == last || i >= most && here == there && (last == first+1 || here == group)
+				if isEqual && from+n <= heads && rest(from+n, ranks-1) {
+					queries = append(queries, [2]int64{from, n})
+					ofKeys = append(ofKeys, [2]int64{first, last - first + 1})
+					return true
 				}
 			}
+			failed[at] = true
+			return false
 		}
-		if least[0][0] == none {
-			continue
+		if rest(0, ranks) {
+			slices.Reverse(queries)
+			slices.Reverse(ofKeys)
+			return queries, ofKeys
 		}
-		from := int64(0)
-		for r := range ranks {
-			for to := min(from+most, heads); to > from; to-- {
-				first, n := keysOf(from, to)
-				if n > 0 && least[r+1][to] < none && n+least[r+1][to] == least[r][from] {
-					queries = append(queries, [2]int64{from, to - from})
-					ofKeys = append(ofKeys, [2]int64{first, n})
-					from = to
-					break
-				}
-			}
-		}
-		return queries, ofKeys
 	}
 	return nil, nil
 }
@@ -287,16 +270,17 @@ func linearGroups(ranks int64, n *onnx.Node) (map[string]*Layout, error) {
 			units = min(units, heads)
 		}
 	}
-	_, shared, _ := groups(ranks, widest, units, false)
+	all, shared, _ := groups(ranks, widest, units, false)
+	ranged := shared != nil && shared.Ranges != nil
 	for _, name := range linearHeads {
 		heads := n.AttrInt(name, 1)
 		switch {
 		case heads == 1 && widest > 1 && name != fused.AttrVHeads: // all ranks need it
 		case units > ranks && units%ranks != 0 && heads%units == 0:
 			layouts[name] = &Layout{Units: units}
-		case shared != nil && shared.Ranges != nil && heads == widest:
-			layouts[name], _, _ = groups(ranks, widest, units, false)
-		case shared != nil && shared.Ranges != nil && heads == units && name != fused.AttrVHeads:
+		case ranged && heads == widest:
+			layouts[name] = all
+		case ranged && heads == units && name != fused.AttrVHeads:
 			layouts[name] = shared
 		case heads%ranks == 0:
 			layouts[name] = &Layout{}

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -139,42 +140,28 @@ func (l Layout) runs(size int64) []int64 {
 
 // fits errs unless an axis of this size can be divided.
 func (l Layout) fits(size, ranks int64) error {
-	if l.Pieces != nil && len(l.Pieces) != len(l.Runs) {
-		return fmt.Errorf("there are %d layouts of %d pieces", len(l.Pieces), len(l.Runs))
-	}
+	sum := int64(0)
 	for i, n := range l.runs(size) {
-		if err := l.of(i).fitsPiece(n, ranks); err != nil {
-			return err
+		if l.Pieces != nil && len(l.Pieces) != len(l.Runs) {
+			return fmt.Errorf("there are %d layouts of %d pieces", len(l.Pieces), len(l.Runs))
+		}
+		p := l.of(i)
+		parts := p.parts(ranks)
+		units := cmp.Or(p.Units, parts)
+		outside := func(r [2]int64) bool { return r[0] < 0 || r[1] < 1 || r[1] > units-r[0] }
+		switch sum += n; {
+		case max(p.Copies, 1)*parts != ranks:
+			return fmt.Errorf("%d ranks cannot hold each part %d times", ranks, p.Copies)
+		case p.Ranges == nil && units < parts:
+			return fmt.Errorf("%d units are too few for %d ranks", units, ranks)
+		case p.Ranges != nil && int64(len(p.Ranges)) != ranks || slices.ContainsFunc(p.Ranges, outside):
+			return fmt.Errorf("%d ranks cannot hold %v of %d units", ranks, p.Ranges, units)
+		case n <= 0 || n%units != 0:
+			return fmt.Errorf("%d is not a multiple of %d", n, units)
 		}
 	}
-	if sum := l.all(size); sum != size {
+	if sum != size {
 		return fmt.Errorf("pieces of %v make %d, not %d", l.Runs, sum, size)
-	}
-	return nil
-}
-
-func (l Layout) fitsPiece(n, ranks int64) error {
-	parts := l.parts(ranks)
-	if max(l.Copies, 1)*parts != ranks {
-		return fmt.Errorf("%d ranks cannot hold each part %d times", ranks, l.Copies)
-	}
-	units := parts
-	if l.Units > 0 {
-		units = l.Units
-	}
-	if units < parts && l.Ranges == nil {
-		return fmt.Errorf("%d units are too few for %d ranks", units, ranks)
-	}
-	if l.Ranges != nil && int64(len(l.Ranges)) != ranks {
-		return fmt.Errorf("there are %d ranges for %d ranks", len(l.Ranges), ranks)
-	}
-	for _, r := range l.Ranges {
-		if r[0] < 0 || r[1] < 1 || r[1] > units-r[0] {
-			return fmt.Errorf("%d units do not have %d from %d on", units, r[1], r[0])
-		}
-	}
-	if n <= 0 || n%units != 0 {
-		return fmt.Errorf("%d is not a multiple of %d", n, units)
 	}
 	return nil
 }

@@ -58,6 +58,8 @@ type Plan struct {
 	Outputs []Port `json:"outputs"`
 	// Whole are the constants that every rank has, largest first, except small ones.
 	Whole []Constant `json:"whole"`
+	// Undivided has the reasons of attention that every rank computes whole, by node.
+	Undivided map[string]string `json:"undivided"`
 	// Bytes is the size of a rank's constants, Before that of the whole model's.
 	Bytes  int64 `json:"bytes"`
 	Before int64 `json:"bytes_before"`
@@ -134,7 +136,8 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 		return nil, fmt.Errorf("the form of collective operations is %q; there are %s and %s", o.Form, Mojo, TensorRT)
 	}
 	p := &Plan{Schema: Schema, Ranks: o.Ranks, Experts: o.Experts, Form: cmp.Or(o.Form, Mojo), Least: o.Least,
-		Blocks: []Block{}, Inputs: []Port{}, Outputs: []Port{}, Whole: []Constant{}, model: m, facts: infer.Analyze(m)}
+		Blocks: []Block{}, Inputs: []Port{}, Outputs: []Port{}, Whole: []Constant{},
+		Undivided: map[string]string{}, model: m, facts: infer.Analyze(m)}
 	f := newFinder(m, p.facts, o)
 	f.find()
 	if o.Edited != nil {
@@ -166,6 +169,11 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 		maps.Copy(p.once, b.once)
 	}
 	p.count(f.reasons)
+	for _, n := range f.nodes {
+		if err := f.undivided(n, p.blocks); err != nil {
+			p.Undivided[n.Label()] = err.Error()
+		}
+	}
 	p.estimate()
 	if len(p.blocks) == 0 && o.Ranks > 1 {
 		for _, n := range m.Graph.Nodes {

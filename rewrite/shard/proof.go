@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -114,6 +115,10 @@ func (p *proofs) prove(b *block) (string, error) {
 
 // differs describes the error of a comparison, if there is one.
 func differs(err error) error {
+	var unchecked *prove.EvalError
+	if errors.As(err, &unchecked) {
+		return fmt.Errorf("the ranks and the whole cannot be compared: %w", err)
+	}
 	if err != nil {
 		return fmt.Errorf("the ranks compute something else: %w", err)
 	}

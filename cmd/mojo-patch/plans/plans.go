@@ -82,6 +82,9 @@ func explain(a *cli.App, p *shard.Plan) {
 	}
 	t.Write(a.Human())
 	estimate(a, p)
+	for _, node := range slices.Sorted(maps.Keys(p.Undivided)) {
+		a.Say("every rank computes all of %s: %s", node, p.Undivided[node])
+	}
 	if len(p.Whole) == 0 {
 		return
 	}
