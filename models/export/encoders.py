@@ -6,12 +6,12 @@ the recorded cases compress well. The outputs come from a head, because outputs 
 
 from dataclasses import dataclass
 
-import onnx
 import torch
 import transformers
 from transformers.modeling_outputs import BaseModelOutput
 
 import architectures
+import values
 
 VOCABULARY = 160
 SIZES = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2)
@@ -185,18 +185,4 @@ def shorten(model):
     del model.graph.value_info[:]
     for node in model.graph.node:
         node.name = ""
-    number_values(model)
-
-
-def number_values(model):
-    """Names the values inside a graph v0, v1, ..., unless it holds graphs, which read values by their names."""
-    names = {}
-    outputs = {value.name for value in model.graph.output}
-    if any(a.type == onnx.AttributeProto.GRAPH for node in model.graph.node for a in node.attribute):
-        return
-    for node in model.graph.node:
-        for name in node.output:
-            names[name] = name if name in outputs or not name else f"v{len(names)}"
-    for node in model.graph.node:
-        node.input[:] = [names.get(name, name) for name in node.input]
-        node.output[:] = [names[name] for name in node.output]
+    values.number(model)

@@ -40,6 +40,7 @@ import forms
 import layers
 import merge
 import near
+import values
 
 MODELS = """
     llama-dynamo-fp32 llama-dynamo-bf16 llama-ts-fp32 llama-kv-dynamo-fp32
@@ -72,6 +73,7 @@ SMALLER = {name: "llamasmall" for name in ("llama-dynamo-fp32", "llama-dynamo-bf
 
 # Their values' names, paths of modules as long as the rest, are numbers. The nodes keep theirs.
 NUMBERED = [
+    "bamba-dynamo-fp32",
     "broken/moe-deepseek3-eager-ts-fp32",
     "broken/moe-qwen3moe-eager-ts-fp32",
     "deepseek3-batched_mm-ts-fp32",
@@ -79,10 +81,15 @@ NUMBERED = [
     "gated-qwen3next-ts-fp16",
     "gated-zamba2-ts-fp32",
     "gemma2-ts-fp32",
+    "gptoss-batched_mm-dynamo-bf16",
+    "gptoss-batched_mm-dynamo-fp32",
+    "llama-merged-ts-fp32",
+    "llama-ts-fp32",
     "mixtral-batched_mm-ts-fp16",
     "moe-flattened-ts-fp32",
     "moe-gates-ts-fp16",
     "moe-gelu-ts-fp32",
+    "moe-if-ts-fp32",
     "moe-switch-ts-fp32",
     "moe-where-ts-fp32",
     "near/moe-absent-ts-fp32",
@@ -91,6 +98,7 @@ NUMBERED = [
     "near/moe-different-ts-fp32",
     "near/moe-scales-ts-fp32",
     "qwen3-ts-fp16",
+    "qwen3moe-batched_mm-dynamo-bf16",
 ]
 
 # Largest difference to PyTorch that an export may show, as a fraction of the largest magnitude in the output. An export
@@ -309,7 +317,7 @@ def export(name, out):
         shorten_paths(path, keep=name in MODULES)
         if architecture in encoders.ENCODERS or name in NUMBERED:
             small = onnx.load(path)
-            (encoders.number_values if name in NUMBERED else encoders.shorten)(small)
+            (values.number if name in NUMBERED else encoders.shorten)(small)
             onnx.save(small, path)
         worst = check(path, golden, exporter, dtype, broken=name.startswith("broken/"))
         if worst is not None and not worst <= LIMIT[dtype]:

@@ -41,7 +41,7 @@ def _branch(graph, prefix, weights):
         node.CopyFrom(old)
         if any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in node.attribute):
             raise ValueError(f"{node.name}: a graph within a branch is not handled here")
-        node.name = f"{prefix}{node.name}"
+        node.name = prefix + node.name.replace("/model/model/layers.", "/layers.", 1)
         node.input[:] = [names[name] if name else "" for name in node.input]
         for name in node.output:
             names[name] = f"{prefix}/{made}" if name else ""

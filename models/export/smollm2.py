@@ -40,7 +40,7 @@ from onnx import numpy_helper
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
-import encoders
+import values
 
 PROMPTS = [
     "What is the capital of France?",
@@ -152,7 +152,7 @@ def export(model, path):
     for node in graph.graph.node:  # positions in source files
         node.ClearField("doc_string")
         del node.metadata_props[:]
-    encoders.number_values(graph)
+    values.number(graph)
     return graph
 
 
