@@ -6,10 +6,9 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
+	"github.com/mojo-patch/mojo-patch/reference/internal/op"
+	"github.com/mojo-patch/mojo-patch/reference/internal/tensor"
 )
-
-// ErrUnsupported is wrapped by errors about ops that the evaluator lacks.
-var ErrUnsupported = errors.New("the built-in evaluator has no such op")
 
 // errInternal marks inputs that an op's own checks should have rejected.
 var errInternal = errors.New("the evaluator cannot handle these inputs")
@@ -52,7 +51,7 @@ func describe(n *onnx.Node) string {
 	return fmt.Sprintf("%s node %q", op, n.Name)
 }
 
-func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (out []*Tensor, err error) {
+func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *op.Frame) (out []*Tensor, err error) {
 	if f := e.function(n); f != nil {
 		if out, err = e.callFunction(f, n, in, fr); err != nil {
 			return nil, fmt.Errorf("%s: %w", describe(n), err)
@@ -67,13 +66,14 @@ func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (
 		}
 		return nil, fmt.Errorf("%s: %w, and the model has no function of that name", describe(n), ErrUnsupported)
 	}
-	c := &call{e: e, n: n, in: in, scope: sc, frame: fr}
+	c := &op.Call{Node: n, In: in, Frame: fr, Exact: e.options.Exact, Perturb: e.options.Perturb,
+		Body: func(g *onnx.Graph, in []*Tensor) ([]*Tensor, error) { return e.body(g, in, sc, fr) }}
 	defer func() {
 		// The ops check their inputs, but a missed case must not take the program down.
 		switch r := recover().(type) {
 		case nil:
-		case failure:
-			err = r.error
+		case tensor.Failure:
+			err = r.Err
 		default:
 			err = fmt.Errorf("%w: %v", errInternal, r)
 		}
@@ -81,26 +81,26 @@ func (e *Evaluator) dispatch(n *onnx.Node, in []*Tensor, sc *scope, fr *frame) (
 			out, err = nil, fmt.Errorf("%s on %s: %w", describe(n), tensorList(in), err)
 		}
 	}()
-	for i := range def.min {
-		if c.arg(i) == nil {
-			fail("input %d is missing", i)
+	for i := range def.Min {
+		if c.Arg(i) == nil {
+			tensor.Fail("input %d is missing", i)
 		}
 	}
 	for i, x := range in {
-		def.takes.check(i, x)
+		def.Takes.Check(i, x)
 	}
 	if !takesLazy[opKey(n.Domain, n.OpType)] {
-		c.in = try(allDense(in))
+		c.In = tensor.Try(tensor.AllDense(in))
 	}
-	out = def.fn(c)
-	if !def.arithmetic {
+	out = def.Fn(c)
+	if !def.Arithmetic {
 		return out, nil
 	}
 	for _, t := range out {
 		switch {
 		case t == nil:
 		case t.F != nil:
-			c.round(t.DataType, t.F)
+			c.Round(t.DataType, t.F)
 		case t.I != nil:
 			elements.WrapAll(t.DataType, t.I)
 		}
@@ -121,22 +121,22 @@ func tensorList(in []*Tensor) string {
 
 // callFunction runs the body of a model-local function. References in the body see the call's attributes, then the
 // defaults.
-func (e *Evaluator) callFunction(f *onnx.Function, n *onnx.Node, in []*Tensor, fr *frame) ([]*Tensor, error) {
-	if fr.depth >= maxCallDepth {
+func (e *Evaluator) callFunction(f *onnx.Function, n *onnx.Node, in []*Tensor, fr *op.Frame) ([]*Tensor, error) {
+	if fr.Depth >= maxCallDepth {
 		return nil, fmt.Errorf("function calls are nested deeper than %d: a recursion?", maxCallDepth)
 	}
-	inner := &frame{opset: f.Opset(""), attrs: map[string]*onnx.Attribute{}, depth: fr.depth + 1, meter: fr.meter}
-	if inner.opset == 0 {
-		inner.opset = fr.opset
+	inner := &op.Frame{Opset: f.Opset(""), Attrs: map[string]*onnx.Attribute{}, Depth: fr.Depth + 1, Meter: fr.Meter}
+	if inner.Opset == 0 {
+		inner.Opset = fr.Opset
 	}
 	for _, a := range f.Defaults {
-		inner.attrs[a.Name] = a
+		inner.Attrs[a.Name] = a
 	}
 	for _, a := range n.Attributes {
 		if a.RefName == "" {
-			inner.attrs[a.Name] = a
-		} else if outer := fr.attrs[a.RefName]; outer != nil {
-			inner.attrs[a.Name] = outer
+			inner.Attrs[a.Name] = a
+		} else if outer := fr.Attrs[a.RefName]; outer != nil {
+			inner.Attrs[a.Name] = outer
 		}
 	}
 	if len(in) > len(f.Body.Inputs) {
@@ -156,3 +156,9 @@ func (e *Evaluator) callFunction(f *onnx.Function, n *onnx.Node, in []*Tensor, f
 	}
 	return e.evalGraph(f.Body, sc, inner)
 }
+
+// takesLazy lists the ops that keep a lazy tensor lazy, or read it piece by piece. All others get a dense one.
+var takesLazy = map[string]bool{"Identity": true, "Shape": true, "Size": true, "Reshape": true, "Squeeze": true,
+	"Unsqueeze": true, "Flatten": true, "Transpose": true, "Slice": true, "Split": true, "Concat": true, "Gather": true,
+	"GatherND": true, "Cast": true, "CastLike": true, "MatMul": true, "Gemm": true, "If": true, "Loop": true,
+	"Scan": true, "com.microsoft:MoE": true}

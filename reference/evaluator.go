@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/op"
 )
 
 // Options control how a graph is evaluated.
@@ -99,7 +100,7 @@ func (e *Evaluator) function(n *onnx.Node) *onnx.Function {
 }
 
 // frameOf returns the frame of a node that is evaluated by itself: functions' bodies may import another opset.
-func (e *Evaluator) frameOf(n *onnx.Node) *frame {
+func (e *Evaluator) frameOf(n *onnx.Node) *op.Frame {
 	g := n.Graph
 	for g != nil && g.Parent != nil {
 		g = g.Parent
@@ -108,7 +109,7 @@ func (e *Evaluator) frameOf(n *onnx.Node) *frame {
 	if f := e.bodies[g]; f != nil && f.Opset("") > 0 {
 		opset = f.Opset("")
 	}
-	return &frame{opset: opset, meter: &meter{}}
+	return &op.Frame{Opset: opset, Meter: &op.Meter{}}
 }
 
 // constant decodes an initializer or the value of a Constant node. It returns nil, nil for other values.

@@ -12,6 +12,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/internal/cputime"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
+	"github.com/mojo-patch/mojo-patch/reference/internal/tensor"
 )
 
 // The limits for one fuzzed graph, with those that FuzzEvaluate sets.
@@ -56,7 +57,7 @@ func FuzzEvaluate(f *testing.F) {
 			t.Errorf("%v\n%s", err, m.Graph.Text())
 		}
 		for name, o := range out {
-			if o != nil && !o.isSeq && len(o.F)+len(o.I)+len(o.S) != o.Len() {
+			if o != nil && !tensor.IsSequence(o) && len(o.F)+len(o.I)+len(o.S) != o.Len() {
 				t.Errorf("output %s is %s with %d elements\n%s", name, o, len(o.F)+len(o.I)+len(o.S), m.Graph.Text())
 			}
 		}
@@ -65,9 +66,9 @@ func FuzzEvaluate(f *testing.F) {
 
 // setLimits lowers the limits of evaluations until the test ends.
 func setLimits(tb testing.TB, elements, steps int) {
-	e, l, s := maxElements, maxLive, maxSteps
-	tb.Cleanup(func() { maxElements, maxLive, maxSteps = e, l, s })
-	maxElements, maxLive, maxSteps = elements, 4*elements, steps
+	e, l, s := tensor.MaxElements, tensor.MaxLive, tensor.MaxSteps
+	tb.Cleanup(func() { tensor.MaxElements, tensor.MaxLive, tensor.MaxSteps = e, l, s })
+	tensor.MaxElements, tensor.MaxLive, tensor.MaxSteps = elements, 4*elements, steps
 }
 
 // source turns bytes into choices; after their end it returns zeros.

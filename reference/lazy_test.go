@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/tensor"
 )
 
 // both returns the same random elements as a dense tensor and as a lazy one.
 func both(t *testing.T, r *rand.Rand, shape ...int) (eager, lazy *Tensor) {
 	t.Helper()
-	v := make([]float64, size(shape))
+	v := make([]float64, tensor.Size(shape))
 	for i := range v {
 		v[i] = float64(float32(r.NormFloat64()))
 	}
@@ -30,7 +31,7 @@ func both(t *testing.T, r *rand.Rand, shape ...int) (eager, lazy *Tensor) {
 // TestLazyOps runs random chains of the ops that take lazy tensors on dense and on lazy ones.
 func TestLazyOps(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	ints := func(v ...int64) *Tensor { return vector(v) }
+	ints := func(v ...int64) *Tensor { return tensor.Vector(v) }
 	for round := range 400 {
 		eager, lazy := both(t, r, 1+r.IntN(4), 2*(1+r.IntN(3)), 1+r.IntN(5))
 		var trail []string
@@ -53,7 +54,7 @@ func TestLazyOps(t *testing.T) {
 			}
 			k := r.IntN(outputs)
 			eager, lazy = want[k], got[k]
-			if lazy.lazy == nil {
+			if !lazy.IsLazy() {
 				t.Fatalf("%v: the result is not lazy", trail)
 			}
 			d, err := lazy.Dense()
@@ -81,7 +82,7 @@ func TestLazyOps(t *testing.T) {
 				}
 				step("Reshape", []*Tensor{ints(shape...)}, 1)
 			case kind == 2:
-				perm := toInt64s(r.Perm(rank))
+				perm := tensor.ToInt64s(r.Perm(rank))
 				step("Transpose", nil, 1, onnx.IntsAttr("perm", perm))
 			case kind == 3:
 				from, by := int64(r.IntN(eager.Shape[axis])), int64(1+r.IntN(2))
@@ -142,15 +143,15 @@ func TestLazyProducts(t *testing.T) {
 		near("right", run("MatMul", nil, x, w), run("MatMul", nil, x, lw))
 		near("left", run("MatMul", nil, x, w), run("MatMul", nil, lx, w))
 		near("both", run("MatMul", nil, x, w), run("MatMul", nil, lx, lw))
-		near("one for all", run("MatMul", nil, x, w.WithShape([]int{batch * k, n}).take([]int{k, n}, seq(k*n))),
-			run("MatMul", nil, x, viewed(onnx.Float, lw.view().cut(0, 0, 1, 1)).WithShape([]int{k, n})))
+		near("one for all", run("MatMul", nil, x, tensor.Take(w.WithShape([]int{batch * k, n}), []int{k, n}, seq(k*n))),
+			run("MatMul", nil, x, tensor.CutLazy(lw, 0, 0, 1, 1).WithShape([]int{k, n})))
 		c, lc := both(t, r, batch, n, k)
-		near("right, turned", run("MatMul", nil, x, c.transpose([]int{0, 2, 1})),
-			run("MatMul", nil, x, lc.transpose([]int{0, 2, 1})))
+		near("right, turned", run("MatMul", nil, x, tensor.Transpose(c, []int{0, 2, 1})),
+			run("MatMul", nil, x, tensor.Transpose(lc, []int{0, 2, 1})))
 		col, _ := both(t, r, batch, k, 1)
 		near("a column", run("MatMul", nil, c, col), run("MatMul", nil, lc, col))
-		near("a column, turned", run("MatMul", nil, w.transpose([]int{0, 2, 1}), col),
-			run("MatMul", nil, lw.transpose([]int{0, 2, 1}), col))
+		near("a column, turned", run("MatMul", nil, tensor.Transpose(w, []int{0, 2, 1}), col),
+			run("MatMul", nil, tensor.Transpose(lw, []int{0, 2, 1}), col))
 		a, la := both(t, r, k, m)
 		b, lb := both(t, r, n, k)
 		bias, lbias := both(t, r, n)
@@ -170,7 +171,7 @@ func seq(n int) []int {
 
 // TestLazyFromONNX reads stored tensors of all widths, whole and in part, and rejects tensors of other types.
 func TestLazyFromONNX(t *testing.T) {
-	n := eagerElements + 10
+	n := 1<<16 + 10 // LazyFromONNX decodes 1<<16 elements at once
 	for _, typ := range []onnx.DataType{onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16} {
 		v := make([]float64, n)
 		for i := range v {
@@ -181,14 +182,14 @@ func TestLazyFromONNX(t *testing.T) {
 			t.Fatal(err)
 		}
 		x, err := LazyFromONNX(stored)
-		if err != nil || x.lazy == nil {
+		if err != nil || !x.IsLazy() {
 			t.Fatalf("%s: %v, %v", typ, x, err)
 		}
 		d, err := x.Dense()
 		if err != nil || !slices.Equal(d.F, v) {
 			t.Errorf("%s: the elements differ: %v", typ, err)
 		}
-		last := viewed(typ, x.lazy.cut(0, n/2-1, 1, 1).cut(1, 1, 1, 1))
+		last := tensor.CutLazy(tensor.CutLazy(x, 0, n/2-1, 1, 1), 1, 1, 1, 1)
 		if d, err = last.Dense(); err != nil || d.F[0] != v[n-1] {
 			t.Errorf("%s: the last element is %v: %v", typ, d, err)
 		}
@@ -217,7 +218,7 @@ func TestEvalFor(t *testing.T) {
 		other := g.AddInitializer(onnx.NewFloat32s("other", nil, []float32{float32(c.other)}))
 		square := op("Mul", x, x)
 		y := op("Max", op("Min", op("Sqrt", square), other), x)
-		env := map[*onnx.Value]*Tensor{x: scalarF(onnx.Float, c.x)}
+		env := map[*onnx.Value]*Tensor{x: tensor.ScalarF(onnx.Float, c.x)}
 		overflow, err := NewForOpset(18, nil, Options{}).EvalFor(g.Nodes, env, []*onnx.Value{y})
 		if err != nil || overflow != c.overflow || env[y] == nil || env[square] != nil || len(env) != 2 {
 			t.Errorf("%v: overflow %v, %d values, %v", c, overflow, len(env), err)
@@ -227,8 +228,8 @@ func TestEvalFor(t *testing.T) {
 
 // TestManyLazyElements moves more elements than a dense tensor may have. The weights of one layer's experts have more.
 func TestManyLazyElements(t *testing.T) {
-	defer func(n int) { maxElements = n }(maxElements)
-	maxElements = 100
+	defer func(n int) { tensor.MaxElements = n }(tensor.MaxElements)
+	tensor.MaxElements = 100
 	eager, lazy := both(t, rand.New(rand.NewPCG(1, 3)), 5, 6, 4)
 	e := NewForOpset(18, nil, Options{})
 	op := func(name string, inputs []*Tensor, attrs ...*onnx.Attribute) *Tensor {
@@ -240,11 +241,11 @@ func TestManyLazyElements(t *testing.T) {
 		}
 		return got[0]
 	}
-	x := op("Reshape", []*Tensor{lazy, vector([]int64{5, 2, 3, 4})})
+	x := op("Reshape", []*Tensor{lazy, tensor.Vector([]int64{5, 2, 3, 4})})
 	x = op("Transpose", []*Tensor{x}, onnx.IntsAttr("perm", []int64{0, 2, 1, 3}))
-	x = op("Reshape", []*Tensor{x, vector([]int64{5, 6, 4})})
+	x = op("Reshape", []*Tensor{x, tensor.Vector([]int64{5, 6, 4})})
 	x = op("Concat", []*Tensor{x, lazy}, onnx.IntAttr("axis", 0))
-	x = op("Gather", []*Tensor{x, vector([]int64{7, 2, 2, 0, 9, 1})}, onnx.IntAttr("axis", 0))
+	x = op("Gather", []*Tensor{x, tensor.Vector([]int64{7, 2, 2, 0, 9, 1})}, onnx.IntAttr("axis", 0))
 	got := make([]float64, 4)
 	if err := x.Read(got, 24+4, 1); err != nil { // row 1 of matrix 2, whose rows alternate between its halves
 		t.Fatal(err)

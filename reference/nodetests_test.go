@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/tensor"
 )
 
 // randomOps return numbers that differ between implementations.
@@ -100,7 +101,7 @@ func unsupported(m *onnx.Model) []string {
 func denseOnly(m *onnx.Model) bool {
 	for _, v := range append(append([]*onnx.Value{}, m.Graph.Inputs...), m.Graph.Outputs...) {
 		d, ok := v.Type()
-		if !ok || !isFloat(d.DataType) && !isInt(d.DataType) && d.DataType != onnx.String {
+		if !ok || !tensor.IsFloatType(d.DataType) && !tensor.IsIntType(d.DataType) && d.DataType != onnx.String {
 			return false
 		}
 	}

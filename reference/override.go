@@ -1,12 +1,15 @@
 package reference
 
-import "github.com/mojo-patch/mojo-patch/onnx"
+import (
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/op"
+)
 
 // Scope is an Override's view of the evaluation: the values that a node may read.
 type Scope struct {
 	e  *Evaluator
 	sc *scope
-	fr *frame
+	fr *op.Frame
 }
 
 // Bound returns the value that was computed or given for v. It returns nil for omitted inputs, and for constants, which

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/op"
 )
 
 // EvalFor evaluates nodes in the given order, only for the values of keep. It releases other values after their last
@@ -17,13 +18,13 @@ func (e *Evaluator) EvalFor(nodes []*onnx.Node, env map[*onnx.Value]*Tensor, kee
 		return false, nil
 	}
 	fr := e.frameOf(nodes[0])
-	fr.meter.watch = true
+	fr.Meter.Watch = true
 	err = e.evalFor(nodes, &scope{values: env}, fr, keep)
-	return err == nil && fr.meter.overflow, err
+	return err == nil && fr.Meter.Overflow, err
 }
 
 // evalFor evaluates nodes for the values of keep, and keeps only these and the values that were in the scope before.
-func (e *Evaluator) evalFor(nodes []*onnx.Node, sc *scope, fr *frame, keep []*onnx.Value) error {
+func (e *Evaluator) evalFor(nodes []*onnx.Node, sc *scope, fr *op.Frame, keep []*onnx.Value) error {
 	stays := make(map[*onnx.Value]bool, len(sc.values)+len(keep))
 	for v := range sc.values {
 		stays[v] = true
@@ -48,7 +49,7 @@ func (e *Evaluator) evalFor(nodes []*onnx.Node, sc *scope, fr *frame, keep []*on
 			}
 		}
 		for _, v := range dead[i] {
-			fr.meter.release(sc.values[v])
+			fr.Meter.Release(sc.values[v])
 			delete(sc.values, v)
 		}
 	}
@@ -56,11 +57,11 @@ func (e *Evaluator) evalFor(nodes []*onnx.Node, sc *scope, fr *frame, keep []*on
 }
 
 // look records a node that computes infinities or NaN from finite numbers. Constants with them are intended.
-func (m *meter) look(n *onnx.Node, in, out []*Tensor) {
-	if m.overflow || n.Is("Constant") || n.Is("ConstantOfShape") || len(n.Subgraphs()) > 0 {
+func look(m *op.Meter, n *onnx.Node, in, out []*Tensor) {
+	if m.Overflow || n.Is("Constant") || n.Is("ConstantOfShape") || len(n.Subgraphs()) > 0 {
 		return
 	}
-	m.overflow = slices.ContainsFunc(out, infinite) && !slices.ContainsFunc(in, infinite)
+	m.Overflow = slices.ContainsFunc(out, infinite) && !slices.ContainsFunc(in, infinite)
 }
 
 // infinite reports whether an element of t is an infinity or NaN. It reads every element of every result, so the loop

@@ -9,12 +9,13 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
+	"github.com/mojo-patch/mojo-patch/reference/internal/tensor"
 )
 
 // someTensor makes a small tensor of a random type and shape, with zeros, ones and unusual numbers.
 func someTensor(r *rand.Rand) *Tensor {
 	if r.IntN(30) == 0 {
-		return sequence([]*Tensor{someTensor(r), someTensor(r)})
+		return tensor.Sequence([]*Tensor{someTensor(r), someTensor(r)})
 	}
 	shape := make([]int, r.IntN(5))
 	for i := range shape {
@@ -23,7 +24,7 @@ func someTensor(r *rand.Rand) *Tensor {
 	types := []onnx.DataType{onnx.Float, onnx.Float16, onnx.BFloat16, onnx.Int64, onnx.Int32, onnx.Bool, onnx.Uint8,
 		onnx.Int4, onnx.Float8E4M3FN, onnx.String, onnx.Uint64}
 	t := &Tensor{DataType: types[r.IntN(len(types))], Shape: shape}
-	for range size(shape) {
+	for range tensor.Size(shape) {
 		v := r.IntN(7) - 3
 		switch {
 		case t.IsFloat():
@@ -75,8 +76,8 @@ func TestOpsRefuseOrAnswer(t *testing.T) {
 	if testing.Short() {
 		rounds = 40
 	}
-	defer func(n int) { maxElements = n }(maxElements)
-	maxElements = 1 << 20
+	defer func(n int) { tensor.MaxElements = n }(tensor.MaxElements)
+	tensor.MaxElements = 1 << 20
 	answered := map[string]bool{}
 	for _, name := range names {
 		def := table[name]
@@ -87,7 +88,7 @@ func TestOpsRefuseOrAnswer(t *testing.T) {
 			for i := range 1 + r.IntN(3) {
 				node.TakeOutput(i, g.NewValue("out"))
 			}
-			in := make([]*Tensor, def.min+r.IntN(3))
+			in := make([]*Tensor, def.Min+r.IntN(3))
 			for i := range in {
 				if i > 0 && r.IntN(2) == 0 {
 					in[i] = in[0]
@@ -97,7 +98,9 @@ func TestOpsRefuseOrAnswer(t *testing.T) {
 			}
 			copies := make([]*Tensor, len(in))
 			for i, x := range in {
-				copies[i] = x.clone()
+				kept := x.WithShape(x.Shape)
+				kept.F, kept.I = slices.Clone(x.F), slices.Clone(x.I)
+				copies[i] = kept
 			}
 			out, err := evalTable(e, node, name, in)
 			if errors.Is(err, errInternal) {
@@ -105,8 +108,8 @@ func TestOpsRefuseOrAnswer(t *testing.T) {
 				break
 			}
 			for i := range in {
-				if !in[i].isSeq && !slices.Equal(in[i].I, copies[i].I) ||
-					!in[i].isSeq && closeTo(in[i], copies[i], 0, 0) != nil {
+				if !tensor.IsSequence(in[i]) && !slices.Equal(in[i].I, copies[i].I) ||
+					!tensor.IsSequence(in[i]) && closeTo(in[i], copies[i], 0, 0) != nil {
 					t.Fatalf("%s changed its input %d", name, i)
 				}
 			}
@@ -115,7 +118,7 @@ func TestOpsRefuseOrAnswer(t *testing.T) {
 			}
 			answered[name] = true
 			for i, o := range out {
-				if o != nil && !o.isSeq && len(o.F)+len(o.I)+len(o.S) != o.Len() {
+				if o != nil && !tensor.IsSequence(o) && len(o.F)+len(o.I)+len(o.S) != o.Len() {
 					t.Errorf("%s: output %d is %s with %d elements", name, i, o, len(o.F)+len(o.I)+len(o.S))
 				}
 			}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/op"
+	"github.com/mojo-patch/mojo-patch/reference/internal/tensor"
 )
 
 // scope holds the known values of a graph; a subgraph also sees those of the enclosing graphs.
@@ -32,14 +34,6 @@ func (s *scope) lookup(v *onnx.Value) *Tensor {
 	return nil
 }
 
-// frame is the shared state of the nodes of one function body: its opset and the attributes of the call.
-type frame struct {
-	opset int64
-	attrs map[string]*onnx.Attribute
-	depth int // of nested function calls
-	meter *meter
-}
-
 // Run evaluates the model. Inputs have the names of the graph's; those with an initializer are optional. Values are
 // released as soon as the last node that reads them has run.
 func (e *Evaluator) Run(inputs map[string]*Tensor) (map[string]*Tensor, error) {
@@ -51,7 +45,7 @@ func (e *Evaluator) Run(inputs map[string]*Tensor) (map[string]*Tensor, error) {
 	if err := e.bindInputs(g, sc, inputs); err != nil {
 		return nil, err
 	}
-	if err := e.evalFor(g.Nodes, sc, &frame{opset: e.opset, meter: &meter{}}, g.Outputs); err != nil {
+	if err := e.evalFor(g.Nodes, sc, &op.Frame{Opset: e.opset, Meter: &op.Meter{}}, g.Outputs); err != nil {
 		return nil, err
 	}
 	out := make(map[string]*Tensor, len(g.Outputs))
@@ -96,17 +90,17 @@ func (e *Evaluator) bindInputs(g *onnx.Graph, sc *scope, inputs map[string]*Tens
 }
 
 func (e *Evaluator) checkInput(v *onnx.Value, t *Tensor) error {
-	if t.isSeq {
+	if tensor.IsSequence(t) {
 		return nil
 	}
-	if want := size(t.Shape); len(t.F)+len(t.I)+len(t.S) != want {
+	if want := tensor.Size(t.Shape); len(t.F)+len(t.I)+len(t.S) != want {
 		return fmt.Errorf("input %q has the shape %v, but %d elements", v.Name, t.Shape, len(t.F)+len(t.I)+len(t.S))
 	}
 	decl, ok := v.Type()
 	if !ok {
 		return nil
 	}
-	if decl.DataType != t.DataType && !(e.options.Exact && isFloat(decl.DataType) && t.IsFloat()) {
+	if decl.DataType != t.DataType && !(e.options.Exact && tensor.IsFloatType(decl.DataType) && t.IsFloat()) {
 		return fmt.Errorf("input %q is %s, the model declares %s", v.Name, t.DataType, decl.DataType)
 	}
 	if !decl.HasShape {
@@ -141,8 +135,8 @@ func (e *Evaluator) Eval(nodes []*onnx.Node, env map[*onnx.Value]*Tensor) error 
 	return nil
 }
 
-func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
-	if err := fr.meter.step(); err != nil {
+func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *op.Frame) error {
+	if err := fr.Meter.Step(); err != nil {
 		return fmt.Errorf("%s: %w", describe(n), err)
 	}
 	if e.options.Override != nil {
@@ -157,7 +151,7 @@ func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
 	if len(n.Outputs) == 1 && n.Is("Constant") && n.Outputs[0] != nil {
 		if t, err := e.constant(n.Outputs[0]); err == nil && t != nil {
 			sc.values[n.Outputs[0]] = t
-			return fr.meter.hold(t)
+			return fr.Meter.Hold(t)
 		}
 	}
 	in, err := e.inputs(n, sc)
@@ -176,14 +170,14 @@ func (e *Evaluator) evalNode(n *onnx.Node, sc *scope, fr *frame) error {
 	if e.options.Spend != nil {
 		made := 0
 		for _, t := range out {
-			made += t.footprint()
+			made += tensor.Footprint(t)
 		}
 		if err := e.options.Spend(made); err != nil {
 			return fmt.Errorf("%s: %w", describe(n), err)
 		}
 	}
-	if fr.meter.watch && e.function(n) == nil { // the nodes of a function are watched themselves
-		fr.meter.look(n, in, out)
+	if fr.Meter.Watch && e.function(n) == nil { // the nodes of a function are watched themselves
+		look(fr.Meter, n, in, out)
 	}
 	return e.bindOutputs(n, out, sc, fr)
 }
@@ -204,7 +198,7 @@ func (e *Evaluator) inputs(n *onnx.Node, sc *scope) ([]*Tensor, error) {
 }
 
 // bindOutputs assigns the node's outputs their values.
-func (e *Evaluator) bindOutputs(n *onnx.Node, out []*Tensor, sc *scope, fr *frame) error {
+func (e *Evaluator) bindOutputs(n *onnx.Node, out []*Tensor, sc *scope, fr *op.Frame) error {
 	for i, v := range n.Outputs {
 		if v == nil {
 			continue
@@ -213,7 +207,7 @@ func (e *Evaluator) bindOutputs(n *onnx.Node, out []*Tensor, sc *scope, fr *fram
 			return fmt.Errorf("%s: output %d (%q) is not made by the op", describe(n), i, v.Name)
 		}
 		sc.values[v] = out[i]
-		if err := fr.meter.hold(out[i]); err != nil {
+		if err := fr.Meter.Hold(out[i]); err != nil {
 			return fmt.Errorf("%s: %w", describe(n), err)
 		}
 	}
@@ -236,9 +230,9 @@ func (e *Evaluator) value(v *onnx.Value, sc *scope) (*Tensor, error) {
 }
 
 // evalGraph evaluates a subgraph or function body and returns its outputs. It releases the other values.
-func (e *Evaluator) evalGraph(g *onnx.Graph, sc *scope, fr *frame) ([]*Tensor, error) {
-	live := fr.meter.live
-	defer func() { fr.meter.live = live }()
+func (e *Evaluator) evalGraph(g *onnx.Graph, sc *scope, fr *op.Frame) ([]*Tensor, error) {
+	live := fr.Meter.Live
+	defer func() { fr.Meter.Live = live }()
 	for _, n := range g.Nodes {
 		if err := e.evalNode(n, sc, fr); err != nil {
 			return nil, err
@@ -278,4 +272,18 @@ func readers(nodes []*onnx.Node) map[*onnx.Value]int {
 		visit(n, i)
 	}
 	return last
+}
+
+// body runs a subgraph on the inputs, in its own scope inside the enclosing one. It fails, as ops do, for a wrong
+// number of inputs.
+func (e *Evaluator) body(g *onnx.Graph, in []*Tensor, enclosing *scope, fr *op.Frame) ([]*Tensor, error) {
+	sc := &scope{values: make(map[*onnx.Value]*Tensor, len(g.Nodes)+len(in)), parent: enclosing}
+	for i, v := range g.Inputs {
+		if i < len(in) {
+			sc.values[v] = in[i]
+		} else if v.Const == nil {
+			tensor.Fail("the body has %d inputs, got %d", len(g.Inputs), len(in))
+		}
+	}
+	return e.evalGraph(g, sc, fr)
 }

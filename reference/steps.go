@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/tensor"
 )
 
 // nodeSteps is the minimum number of steps to evaluate a node.
@@ -14,7 +15,7 @@ const nodeSteps = 256
 func steps(n *onnx.Node, in []*Tensor) int {
 	sum := nodeSteps
 	for _, t := range in {
-		sum += t.footprint()
+		sum += tensor.Footprint(t)
 	}
 	shape := func(i int) []int {
 		if i >= len(in) || in[i] == nil {
@@ -27,14 +28,14 @@ func steps(n *onnx.Node, in []*Tensor) int {
 	case n.OpType == "Einsum":
 		sum += einsumSteps(n, in)
 	case n.OpType == "TopK" || n.OpType == "Unique":
-		sum += 16 * size(a)
+		sum += 16 * tensor.Size(a)
 	case strings.HasPrefix(n.OpType, "Conv") && len(a) > 1 && len(b) > 1:
-		sum += size(a) / max(a[1], 1) * size(b)
+		sum += tensor.Size(a) / max(a[1], 1) * tensor.Size(b)
 	case !n.IsProduct() || len(a) == 0 || len(b) == 0:
 	case n.OpType == "Gemm":
-		sum += size(a) * size(b) / max(min(a[0], b[0]), min(a[len(a)-1], b[len(b)-1]), 1)
+		sum += tensor.Size(a) * tensor.Size(b) / max(min(a[0], b[0]), min(a[len(a)-1], b[len(b)-1]), 1)
 	default: // each row of one with each column of the other, once for each of the greater batch
-		sum += max(size(a)*b[len(b)-1], size(b)*a[max(0, len(a)-2)])
+		sum += max(tensor.Size(a)*b[len(b)-1], tensor.Size(b)*a[max(0, len(a)-2)])
 	}
 	return sum
 }
@@ -58,8 +59,8 @@ func einsumSteps(n *onnx.Node, in []*Tensor) int {
 	}
 	product := 1
 	for _, d := range dims {
-		if product *= max(d, 1); product > maxElements {
-			break // checkShape rejects it
+		if product *= max(d, 1); product > tensor.MaxElements {
+			break // CheckShape rejects it
 		}
 	}
 	return product

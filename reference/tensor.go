@@ -1,236 +1,55 @@
 package reference
 
 import (
-	"fmt"
-	"math"
-
 	"github.com/mojo-patch/mojo-patch/onnx"
-	"github.com/mojo-patch/mojo-patch/reference/internal/elements"
+	"github.com/mojo-patch/mojo-patch/reference/internal/op"
+	"github.com/mojo-patch/mojo-patch/reference/internal/ops/products"
+	"github.com/mojo-patch/mojo-patch/reference/internal/ops/shapes"
+	"github.com/mojo-patch/mojo-patch/reference/internal/tensor"
 )
 
-// Tensor is a dense tensor in row-major order. Tensors are immutable once made: ops share their slices.
-type Tensor struct {
-	DataType onnx.DataType
-	Shape    []int
-	F        []float64 // elements of every floating-point type; nil for a lazy tensor, see Dense
-	I        []int64   // elements of integers and bool (0, 1); uint64 as its bit pattern
-	S        []string  // elements of strings
+// Tensor is a dense tensor in row-major order, or one whose elements are read on demand. Tensors are immutable once
+// made: ops share their slices.
+type Tensor = tensor.Tensor
 
-	lazy  *view     // instead of F: elements that are read on demand
-	seq   []*Tensor // elements of a sequence
-	isSeq bool
-}
-
-// isFloat reports whether elements of the type are in Tensor.F.
-func isFloat(t onnx.DataType) bool {
-	switch t {
-	case onnx.Float, onnx.Double, onnx.Float16, onnx.BFloat16:
-		return true
-	}
-	return elements.FormatOf(t) != nil
-}
-
-// isInt reports whether elements of the type are in Tensor.I.
-func isInt(t onnx.DataType) bool {
-	switch t {
-	case onnx.Bool, onnx.Int4, onnx.Uint4, onnx.Int2, onnx.Uint2:
-		return true
-	}
-	return t.IsInteger()
-}
-
-// IsFloat reports whether the elements are in F.
-func (t *Tensor) IsFloat() bool { return isFloat(t.DataType) }
-
-// Len returns the number of elements.
-func (t *Tensor) Len() int { return size(t.Shape) }
-
-// Rank returns the number of dimensions.
-func (t *Tensor) Rank() int { return len(t.Shape) }
-
-// Dims returns the shape as int64 dimensions.
-func (t *Tensor) Dims() []int64 { return toInt64s(t.Shape) }
-
-// String describes the tensor for messages, for example "float32[2 3]".
-func (t *Tensor) String() string {
-	if t == nil {
-		return "none"
-	}
-	if t.isSeq {
-		return fmt.Sprintf("sequence of %d", len(t.seq))
-	}
-	return fmt.Sprintf("%s%v", t.DataType, t.Shape)
-}
+// ErrUnsupported is wrapped by errors about ops that the evaluator lacks.
+var ErrUnsupported = op.ErrUnsupported
 
 // NewFloats makes a tensor of a floating-point type; the values must be representable in it.
 func NewFloats(t onnx.DataType, shape []int, v []float64) *Tensor {
-	return &Tensor{DataType: t, Shape: shape, F: v}
+	return tensor.NewFloats(t, shape, v)
 }
 
 // NewInts makes a tensor of an integer type or bool.
-func NewInts(t onnx.DataType, shape []int, v []int64) *Tensor {
-	return &Tensor{DataType: t, Shape: shape, I: v}
-}
+func NewInts(t onnx.DataType, shape []int, v []int64) *Tensor { return tensor.NewInts(t, shape, v) }
 
-// ofFloats makes a tensor of floats, or of integers by truncating them.
-func ofFloats(t onnx.DataType, shape []int, v []float64) *Tensor {
-	if isFloat(t) {
-		return NewFloats(t, shape, v)
-	}
-	return NewInts(t, shape, mapSlice(v, truncate))
-}
-
-// WithShape returns the same elements, shared, in another shape of the same size.
-func (t *Tensor) WithShape(shape []int) *Tensor {
-	if t.lazy != nil {
-		v := t.lazy.reshape(shape)
-		return &Tensor{DataType: t.DataType, Shape: shape, lazy: v}
-	}
-	return &Tensor{DataType: t.DataType, Shape: shape, F: t.F, I: t.I, S: t.S}
-}
-
-// withType returns the same elements under another type of the same storage.
-func (t *Tensor) withType(d onnx.DataType) *Tensor {
-	return &Tensor{DataType: d, Shape: t.Shape, F: t.F, I: t.I, S: t.S, lazy: t.lazy}
-}
-
-// Floats returns the elements as floats, for any type except strings; none of a lazy tensor. They may be
-// those of the tensor itself.
-func (t *Tensor) Floats() []float64 {
-	if t.F != nil || t.I == nil {
-		return t.F
-	}
-	v := make([]float64, len(t.I))
-	for i := range v {
-		v[i] = t.floatAt(i)
-	}
-	return v
-}
-
-// floatAt returns element i of any type as a float.
-func (t *Tensor) floatAt(i int) float64 {
-	if t.IsFloat() {
-		return t.F[i]
-	}
-	if t.DataType == onnx.Uint64 {
-		return float64(uint64(t.I[i]))
-	}
-	return float64(t.I[i])
-}
-
-func size(shape []int) int {
-	n := 1
-	for _, d := range shape {
-		n *= d
-	}
-	return n
-}
-
-// checkShape returns an error for a shape with negative dimensions or more than maxElements elements, ignoring zeros.
-func checkShape(shape []int) error { return boundShape(shape, maxElements) }
-
-func boundShape(shape []int, most int) error {
-	n := 1
-	for _, d := range shape {
-		if d < 0 {
-			return fmt.Errorf("shape %v has a negative dimension", shape)
-		}
-		if d > 0 && n > most/d {
-			return fmt.Errorf("shape %v has more than %d elements", shape, most)
-		}
-		n *= max(d, 1)
-	}
-	return nil
+// NewLazy makes a tensor of a floating-point type whose elements are read on demand, by their offset in row-major
+// order. The values of read must be representable in the type, and the same each time.
+func NewLazy(t onnx.DataType, shape []int, read func(dst []float64, offset int) error) (*Tensor, error) {
+	return tensor.NewLazy(t, shape, read)
 }
 
 // FromONNX decodes the elements of a tensor. It returns an error for complex and 6-bit types.
-func FromONNX(t *onnx.Tensor) (*Tensor, error) {
-	shape := make([]int, len(t.Dims))
-	for i, d := range t.Dims {
-		if d < 0 || d > int64(maxStored) {
-			return nil, fmt.Errorf("tensor %q has the shape %v", t.Name, t.Dims)
-		}
-		shape[i] = int(d)
-	}
-	if err := boundShape(shape, maxStored); err != nil {
-		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
-	}
-	r := &Tensor{DataType: t.DataType, Shape: shape}
-	if t.DataType == onnx.String {
-		r.S = t.Strings()
-		if len(r.S) != size(shape) {
-			return nil, fmt.Errorf("tensor %q: shape %v, but %d strings", t.Name, shape, len(r.S))
-		}
-		return r, nil
-	}
-	b, err := t.Bytes()
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case isFloat(t.DataType):
-		r.F = make([]float64, size(shape))
-		elements.DecodeFloats(r.F, b, t.DataType)
-	case isInt(t.DataType):
-		r.I = make([]int64, size(shape))
-		elements.DecodeInts(r.I, b, t.DataType)
-	default:
-		return nil, fmt.Errorf("tensor %q: the built-in evaluator has no %s", t.Name, t.DataType)
-	}
-	return r, nil
-}
+func FromONNX(t *onnx.Tensor) (*Tensor, error) { return tensor.FromONNX(t) }
 
-// ToONNX encodes the elements. It rounds floats that their type cannot hold.
-func (t *Tensor) ToONNX(name string) (*onnx.Tensor, error) {
-	if t.isSeq {
-		return nil, fmt.Errorf("value %q is a sequence, not a tensor", name)
-	}
-	dims := make([]int64, len(t.Shape))
-	for i, d := range t.Shape {
-		dims[i] = int64(d)
-	}
-	switch {
-	case t.DataType == onnx.String:
-		return onnx.NewStrings(name, dims, t.S)
-	case isFloat(t.DataType):
-		t, err := t.Dense()
-		if err != nil {
-			return nil, fmt.Errorf("value %q: %w", name, err)
-		}
-		if len(t.F) != size(t.Shape) {
-			return nil, fmt.Errorf("value %q: shape %v, but %d elements", name, t.Shape, len(t.F))
-		}
-		return onnx.NewTensor(name, t.DataType, dims, elements.EncodeFloats(t.F, t.DataType))
-	case isInt(t.DataType):
-		if len(t.I) != size(t.Shape) {
-			return nil, fmt.Errorf("value %q: shape %v, but %d elements", name, t.Shape, len(t.I))
-		}
-		return onnx.NewTensor(name, t.DataType, dims, elements.EncodeInts(t.I, t.DataType))
-	}
-	return nil, fmt.Errorf("value %q: the built-in evaluator has no %s", name, t.DataType)
-}
+// LazyFromONNX is FromONNX for a float tensor whose elements are decoded on demand. It decodes a small tensor at once.
+func LazyFromONNX(t *onnx.Tensor) (*Tensor, error) { return tensor.LazyFromONNX(t) }
 
-// scalarF makes a float tensor of rank 0.
-func scalarF(t onnx.DataType, v float64) *Tensor {
-	return &Tensor{DataType: t, Shape: []int{}, F: []float64{v}}
-}
+// Deferred is LazyFromONNX without reading anything before an op reads elements, even of a small tensor.
+func Deferred(t *onnx.Tensor) (*Tensor, error) { return tensor.Deferred(t) }
 
-// vector makes an int64 tensor of rank 1.
-func vector(v []int64) *Tensor { return NewInts(onnx.Int64, []int{len(v)}, v) }
+// ShapeRange returns the range of dimensions that a Shape node with these attributes returns.
+func ShapeRange(start, end, rank int64) (from, to int64) { return shapes.ShapeRange(start, end, rank) }
 
-func toInts(v []int64) []int {
-	r := make([]int, len(v))
-	for i, x := range v {
-		// A number that is not a valid dimension stays out of range on every platform.
-		r[i] = int(min(max(x, math.MinInt32), math.MaxInt32))
-	}
-	return r
-}
+// SliceLength returns the number of elements that Slice takes for start:end:step of a dimension of d elements.
+func SliceLength(start, end, step, d int64) int64 { return shapes.SliceLength(start, end, step, d) }
 
-func toInt64s(v []int) []int64 {
-	r := make([]int64, len(v))
-	for i, x := range v {
-		r[i] = int64(x)
-	}
-	return r
+// EinsumOutput returns the right side of an Einsum equation that lacks one: the labels that occur once, in alphabetical
+// order, after the broadcast dimensions.
+func EinsumOutput(lhs string) string { return products.EinsumOutput(lhs) }
+
+// ExtendedCausalConv returns the first attribute by which a CausalConvWithState of onnxruntime computes something else
+// than the standard's op, and its value. The name is empty if there is none. attribute reads an int of the node.
+func ExtendedCausalConv(attribute func(name string, def int64) int64) (name string, value int64) {
+	return products.ExtendedCausalConv(attribute)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/internal/ops/elementwise"
 )
 
 // TestExports compares real exports with PyTorch's results at export time: the models in the repository, or in the
@@ -68,7 +69,7 @@ func checkExport(t *testing.T, path, cases string) {
 				t.Fatalf("case %d has no input %q", i, v.Name)
 			}
 			decl, _ := v.Type()
-			in[v.Name] = cast(x, decl.DataType, true, "up", false)
+			in[v.Name] = elementwise.Cast(x, decl.DataType, true, "up", false)
 		}
 		out, err := e.Run(in)
 		if err != nil {
@@ -87,7 +88,7 @@ func checkExport(t *testing.T, path, cases string) {
 				}
 			}
 			if want.DataType != got.DataType { // bfloat16 is stored widened: numpy lacks it
-				want = cast(want, got.DataType, true, "up", false)
+				want = elementwise.Cast(want, got.DataType, true, "up", false)
 			}
 			if err := closeTo(got, want, abs, 0); err != nil {
 				t.Errorf("case %d, output %q: %v", i, v.Name, err)
