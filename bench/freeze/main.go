@@ -5,6 +5,7 @@
 //	go run ./bench/freeze [-write] [-table FILE] [-tool FILE] [-jobs N] [-only REGEXP] DIR…
 //
 // It prints the runs that differ from the table and exits with 1 if there are any. With -write it records them instead.
+// It needs onnxruntime and the kernel library: without them other sites are fused, and checked in another way.
 // It skips models that the table lists and the folders lack, and prints their number.
 package main
 
@@ -19,6 +20,9 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+
+	"github.com/mojo-patch/mojo-patch/fused/op"
+	"github.com/mojo-patch/mojo-patch/ort"
 )
 
 func main() {
@@ -52,6 +56,9 @@ func run(f *freezer, file, only string, write bool, dirs []string) (bool, error)
 	if err != nil && !(write && errors.Is(err, os.ErrNotExist)) {
 		return false, err
 	}
+	if err := libraries(f.tool); err != nil {
+		return false, err
+	}
 	if f.dir, err = os.MkdirTemp("", "freeze"); err != nil {
 		return false, err
 	}
@@ -76,6 +83,24 @@ func run(f *freezer, file, only string, write bool, dirs []string) (bool, error)
 		return true, recorded.write(file)
 	}
 	return found.compare(recorded), nil
+}
+
+// libraries returns an error unless the program will find onnxruntime and the kernel library. Without them it exits
+// with 0 all the same, and its files and reports are not those of the table.
+func libraries(tool string) error {
+	beside := ""
+	if tool != "" && os.Getenv(op.LibraryVariable) == "" {
+		beside = filepath.Dir(tool)
+	}
+	if _, err := op.FindLibrary(beside); err != nil {
+		return fmt.Errorf("the table is of runs with the kernel library: set %s, or run make freeze: %w",
+			op.LibraryVariable, err)
+	}
+	if _, err := ort.Find(""); err != nil {
+		return fmt.Errorf("the table is of runs with onnxruntime: set %s, or run make freeze: %w",
+			ort.LibraryVariable, err)
+	}
+	return nil
 }
 
 // model is a file and its name in the table, which does not depend on the folder's location.
