@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx/internal/share"
 )
 
 // carriedModel writes a model whose three weights fill a file of 300,007 bytes except the first 7, and reads it.
@@ -37,11 +39,11 @@ func remove(m *Model, name string) {
 
 // fileSystems runs a test with and without sharing, and with the actual file system.
 func fileSystems(t *testing.T, test func(t *testing.T, shares bool)) {
-	was := shareRange
-	t.Cleanup(func() { shareRange = was })
+	was := share.Range
+	t.Cleanup(func() { share.Range = was })
 	t.Run("this one", func(t *testing.T) {
 		shares := false
-		shareRange = func(dst *os.File, to int64, src *os.File, from, n int64) error {
+		share.Range = func(dst *os.File, to int64, src *os.File, from, n int64) error {
 			err := was(dst, to, src, from, n)
 			shares = shares || err == nil
 			return err
@@ -53,16 +55,16 @@ func fileSystems(t *testing.T, test func(t *testing.T, shares bool)) {
 		src, err := os.Open(weights)
 		must(t, err)
 		defer src.Close()
-		shareRange(dst, 0, src, 0, 2*pageSize)
+		share.Range(dst, 0, src, 0, 2*pageSize)
 		t.Logf("the file system shares bytes: %v", shares)
 		test(t, shares)
 	})
 	t.Run("copies", func(t *testing.T) {
-		shareRange = func(*os.File, int64, *os.File, int64, int64) error { return errors.ErrUnsupported }
+		share.Range = func(*os.File, int64, *os.File, int64, int64) error { return errors.ErrUnsupported }
 		test(t, false)
 	})
 	t.Run("shares", func(t *testing.T) {
-		shareRange = func(dst *os.File, to int64, src *os.File, from, n int64) error {
+		share.Range = func(dst *os.File, to int64, src *os.File, from, n int64) error {
 			if from%pageSize != 0 || to%pageSize != 0 || n%pageSize != 0 {
 				t.Errorf("%d bytes at %d shared with those at %d: they are not whole pages", n, to, from)
 			}
@@ -177,9 +179,9 @@ func TestLinkedData(t *testing.T) {
 	}
 	write(true, LinkData())
 	write(true, LinkData())
-	was := shareRange
-	shareRange = func(*os.File, int64, *os.File, int64, int64) error { return errors.ErrUnsupported }
-	defer func() { shareRange = was }()
+	was := share.Range
+	share.Range = func(*os.File, int64, *os.File, int64, int64) error { return errors.ErrUnsupported }
+	defer func() { share.Range = was }()
 	write(false)
 	write(true, LinkData())
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/mojo-patch/mojo-patch/internal/atomicfile"
+	"github.com/mojo-patch/mojo-patch/onnx/internal/share"
 )
 
 // WriteOption changes how Write lays out the files.
@@ -194,7 +195,7 @@ func (w *fileWriter) copyFrom(src *os.File, offset, n int64) error {
 	}
 	if n >= shareOver && offset%pageSize == 0 && at%pageSize == 0 {
 		pages := n / pageSize * pageSize
-		if shareRange(w.file, at, src, offset, pages) == nil { // else they are copied
+		if share.Range(w.file, at, src, offset, pages) == nil { // else they are copied
 			if _, err := w.file.Seek(at+pages, io.SeekStart); err != nil {
 				return err
 			}

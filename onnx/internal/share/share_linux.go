@@ -1,4 +1,5 @@
-package onnx
+// Package share lets files share their bytes, where the file system can.
+package share
 
 import (
 	"os"
@@ -6,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shareRange shares n bytes of src with dst: they are copied only when one of the files changes there. Btrfs, XFS and a
+// Range shares n bytes of src with dst: they are copied only when one of the files changes there. Btrfs, XFS and a
 // few other file systems support that, for whole blocks within one file system.
-var shareRange = func(dst *os.File, to int64, src *os.File, from, n int64) error {
+var Range = func(dst *os.File, to int64, src *os.File, from, n int64) error {
 	return unix.IoctlFileCloneRange(int(dst.Fd()), &unix.FileCloneRange{Src_fd: int64(src.Fd()),
 		Src_offset: uint64(from), Src_length: uint64(n), Dest_offset: uint64(to)})
 }
