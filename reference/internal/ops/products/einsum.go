@@ -44,6 +44,11 @@ func opEinsum(c *op.Call) []*tensor.Tensor {
 		rhs = EinsumOutput(lhs)
 	}
 	out := ellipsis(rhs, wide)
+	if len(terms) == 2 {
+		if t := einsumPair(c.In[0], c.In[1], labels[0], labels[1], out); t != nil {
+			return op.One(t)
+		}
+	}
 	order := slices.Clone(out) // output dimensions first, then those summed over
 	for l := range dims {
 		if !slices.Contains(out, l) {
@@ -81,6 +86,62 @@ func opEinsum(c *op.Call) []*tensor.Tensor {
 		}
 	}
 	return op.One(tensor.OfFloats(c.In[0].DataType, shape, sum))
+}
+
+// einsumPair computes the sum of two operands as products of matrices, in the same order of terms. It returns nil if an
+// operand repeats a label, has one that only it sums over, or broadcasts a dimension.
+func einsumPair(a, b *tensor.Tensor, la, lb, out []rune) *tensor.Tensor {
+	var batch, left, right, summed []rune
+	sizes := map[rune]int{}
+	for i, l := range la {
+		both, kept := slices.Index(lb, l), slices.Contains(out, l)
+		switch {
+		case slices.Contains(la[:i], l) || both < 0 && !kept || both >= 0 && a.Shape[i] != b.Shape[both]:
+			return nil
+		case both < 0:
+			left = append(left, l)
+		case kept:
+			batch = append(batch, l)
+		default:
+			summed = append(summed, l)
+		}
+		sizes[l] = a.Shape[i]
+	}
+	for i, l := range lb {
+		if slices.Contains(lb[:i], l) || !slices.Contains(la, l) && !slices.Contains(out, l) {
+			return nil
+		}
+		if !slices.Contains(la, l) {
+			right = append(right, l)
+		}
+		sizes[l] = b.Shape[i]
+	}
+	if len(out) != len(batch)+len(left)+len(right) {
+		return nil // an unknown dimension
+	}
+	slices.Sort(summed)
+	shaped := func(order []rune) (shape []int) {
+		for _, l := range order {
+			shape = append(shape, sizes[l])
+		}
+		return shape
+	}
+	arranged := func(list []float64, have, want []rune) []float64 {
+		strides, st := onnx.RowMajor(shaped(have)), make([]int, len(want))
+		for k, l := range want {
+			st[k] = strides[slices.Index(have, l)]
+		}
+		return tensor.ReadStrided(list, shaped(want), st, 0)
+	}
+	m, n, k := tensor.Size(shaped(left)), tensor.Size(shaped(right)), tensor.Size(shaped(summed))
+	tensor.Check(tensor.CheckShape(shaped(out)))
+	x := arranged(a.Floats(), la, slices.Concat(batch, left, summed))
+	y := arranged(b.Floats(), lb, slices.Concat(batch, summed, right))
+	sum := make([]float64, tensor.Size(shaped(out)))
+	for i := range tensor.Size(shaped(batch)) {
+		tensor.Gemm(tensor.Gemm64, false, false, m, n, k, x[i*m*k:(i+1)*m*k], y[i*k*n:(i+1)*k*n], sum[i*m*n:(i+1)*m*n])
+	}
+	return tensor.OfFloats(a.DataType, shaped(out), arranged(sum, slices.Concat(batch, left, right), out))
 }
 
 // ellipsis returns the labels of a term with "..." replaced by n reserved labels, counted from the right so that they
