@@ -123,6 +123,13 @@ func (x *linear) lengths(worlds []int) error {
 		return nil
 	}
 	list := slices.Clone(spanLengths)
+	most, err := x.horizon()
+	if err != nil {
+		return err
+	}
+	if most > 0 {
+		list = append(list, most, 2*most+1)
+	}
 	for i := 0; i < len(list); i++ {
 		tokens := list[i]
 		f := infer.AnalyzeTokens(x.run.Model, [infer.Worlds]int64{tokens, tokens, tokens})
@@ -141,6 +148,94 @@ func (x *linear) lengths(worlds []int) error {
 		}
 	}
 	return nil
+}
+
+// horizon returns the greatest number in the nodes that may be a number of tokens, if it is too great for the usual
+// lengths to show what the nodes do beyond it: the size of a chunk, or of a window. Twice as many tokens show what
+// passes from one chunk to the one after the next. It returns an error if trying as many takes too long.
+func (x *linear) horizon() (most int64, err error) {
+	const usual, atMost = 64, mostAtOnce / 4 // the usual lengths are more than twice as many
+	var named, other int64
+	var look func(n *onnx.Node)
+	look = func(n *onnx.Node) {
+		for i, v := range n.Inputs {
+			switch m, in := x.lengthIn(n, i, v); {
+			case m <= usual:
+			case in && m > named:
+				named = m
+			case m > other && m <= atMost:
+				other = m
+			}
+		}
+		for _, g := range n.Subgraphs() {
+			for _, m := range g.Nodes {
+				look(m)
+			}
+		}
+	}
+	for _, n := range x.c.slice.nodes {
+		look(n)
+	}
+	if named > atMost {
+		return 0, reason.New(reason.Unchecked, nil, "cannot be checked: a node compares with %d, which may be a "+
+			"number of tokens, and trying that many takes too long", named).With("tokens", named)
+	}
+	return max(named, other), nil
+}
+
+// lengthIn returns the greatest number in input i of a node that may count tokens, or 0. named reports whether the
+// node compares other numbers with it.
+func (x *linear) lengthIn(n *onnx.Node, i int, v *onnx.Value) (m int64, named bool) {
+	f := x.run.Facts
+	t, ok := f.Constant(v)
+	if !ok || t.Len() > 16 {
+		return square(v), false
+	}
+	data := slices.ContainsFunc(n.Inputs, func(v *onnx.Value) bool {
+		_, known := f.Known(v, 0)
+		return v != nil && !known && f.DataType(v).IsFloat()
+	})
+	switch n.OpType {
+	case "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Min", "Max", "Clip", "Mod":
+		named, ok = !data, !data
+	case "Add", "Sub", "Mul", "Div", "Range", "Where":
+		ok = !data
+	case "Pad", "Trilu":
+		ok = i == 1
+	case "Slice":
+		axes, one := f.Constant(n.Input(3))
+		if ok = (i == 1 || i == 2) && one && len(axes.I) == 1; ok {
+			_, fixed := f.Dim(n.Input(0), int(axes.I[0]))
+			ok = !fixed || n.Input(0).Constant() != nil
+		}
+	default:
+		ok = false
+	}
+	if !ok {
+		return 0, false
+	}
+	list := slices.Clone(t.F)
+	for _, d := range t.I {
+		list = append(list, float64(d))
+	}
+	for _, d := range list {
+		if d = math.Abs(d); d < unlimited {
+			m = max(m, int64(d))
+		}
+	}
+	return m, named
+}
+
+// square returns the size of a constant table with a row and a column for each token of a chunk, or 0.
+func square(v *onnx.Value) int64 {
+	if v == nil || v.Constant() == nil {
+		return 0
+	}
+	dims := v.Constant().Dims
+	if n := len(dims); n > 1 && dims[n-1] == dims[n-2] {
+		return dims[n-1]
+	}
+	return 0
 }
 
 // kinds tries kinds of numbers on the sizes of one world. Only world 0 of the model's facts must not fail.
@@ -162,7 +257,8 @@ func (x *linear) kinds(w world, list ...prove.Kind) error {
 	x.rows = int(prove.Elements(shapes[:1]) / x.width)
 	x.c.terms = int64(x.rows) * x.key
 	passes := []prove.Pass{prove.Exactly, prove.Rounded}
-	if x.outside { // states that grow lose more digits in float32 than the bound allows
+	// States that grow lose more digits in float32 than the bound allows. Of many tokens, only the function is tried.
+	if x.outside || x.alone && int64(x.rows) > slices.Max(spanLengths) {
 		passes = passes[:1]
 	}
 	for _, pass := range passes {
