@@ -62,7 +62,7 @@ func (an *analysis) run() *Facts {
 	for pass := 1; ; pass++ {
 		an.Solving = pass < maxPasses
 		an.differences, an.Equalities, an.Misfits = nil, nil, map[*onnx.Node][Worlds]bool{}
-		an.Short = map[*onnx.Node]int64{}
+		an.Short, an.clashes = map[*onnx.Node]int64{}, [Worlds]int{}
 		f := an.propagate()
 		if an.Solving && an.grows && an.grow(f) {
 			continue
@@ -73,10 +73,16 @@ func (an *analysis) run() *Facts {
 			continue
 		}
 		if !an.Solving || len(an.differences) == 0 && !an.hint(f) && !an.learn() {
+			if an.Solving && an.fills(f) {
+				continue
+			}
 			return f
 		}
-		if len(an.differences) > 0 && !an.solve() && !an.rowsPicked(f) { // unsolvable: once more, without guessing
-			an.Solving = false
+		if len(an.differences) > 0 && !an.solve() && !an.rowsPicked(f) { // unsolvable
+			if an.fills(f) {
+				continue
+			}
+			an.Solving = false // once more, without guessing
 			return an.propagate()
 		}
 	}
@@ -93,6 +99,8 @@ type analysis struct {
 	differences []difference
 	grows       bool // the numbers of symbols may grow
 	grown       map[*symbol]bool
+	clashes     [Worlds]int // the nodes of the last pass whose sizes do not fit
+	filled      bool        // fills has run
 	unnamed     map[*onnx.Value][]*symbol
 	constants   map[*onnx.Value]*rules.Fact
 	bodies      map[*onnx.Value]*rules.Fact // facts of functions' bodies, merged over the calls

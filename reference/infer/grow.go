@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/reference/infer/rules"
 )
 
 // The numbers of symbols start small: an image of 3 by 5 points has no patch of 16 by 16, so values computed from its
@@ -155,4 +156,94 @@ func (an *analysis) quotientFactors(f *Facts, factors map[*symbol]int64) {
 			factors[e.sym] = max(factors[e.sym], by.I[0])
 		}
 	}
+}
+
+// Exporters unroll a loop over blocks of tokens for the number of blocks in their example. Such a graph may run only if
+// each block has tokens, so for numbers of tokens that are in a range.
+
+// maxFills bounds the numbers that are tried for a symbol.
+const maxFills = 24
+
+// fills searches for numbers of the symbol that blocks are cut from, for which all sizes in the model fit. It reports
+// whether there are such numbers and the present ones do not fit: then the analysis must restart.
+func (an *analysis) fills(f *Facts) bool {
+	if !an.grows || an.filled || an.clashes[0] == 0 {
+		return false
+	}
+	an.filled = true
+	s, list := an.cuts(f)
+	if s == nil {
+		return false
+	}
+	start := s.start
+	defer func() { s.start = start }()
+	var fit []int64
+	for len(list) > 0 {
+		for w := range s.start {
+			s.start[w] = list[min(w, len(list)-1)]
+		}
+		an.differences, an.clashes, an.Equalities = nil, [Worlds]int{}, nil
+		an.Misfits, an.Short = map[*onnx.Node][Worlds]bool{}, map[*onnx.Node]int64{}
+		an.propagate()
+		for w := range min(Worlds, len(list)) {
+			if an.clashes[w] == 0 {
+				fit = append(fit, list[w])
+			}
+		}
+		list = list[min(Worlds, len(list)):]
+	}
+	if len(fit) == 0 {
+		return false
+	}
+	// The last block should have several tokens in world 0.
+	start = [Worlds]int64{fit[len(fit)/2], fit[0], fit[len(fit)-1]}
+	return true
+}
+
+// cuts returns the symbol whose axis is cut into blocks, or into tokens, and numbers near the ends of these, in order.
+func (an *analysis) cuts(f *Facts) (of *symbol, list []int64) {
+	for _, n := range an.model.Graph.Nodes {
+		if !n.Is("Slice") && !n.Is("Gather") || !f.DataType(n.Input(0)).IsFloat() {
+			continue
+		}
+		start, ok := f.Constant(n.Input(1)) // or the place of the token
+		axes := []int64{n.AttrInt("axis", 0)}
+		if n.Is("Slice") {
+			t, known := f.Constant(n.Input(3))
+			if !known {
+				continue
+			}
+			axes = t.I
+		}
+		x := f.of(n.Input(0)).Shape
+		if !ok || len(start.I) != 1 || len(axes) != 1 {
+			continue
+		}
+		axis, ok := rules.Axis(axes[0], len(x[0]))
+		if !ok {
+			continue
+		}
+		e := an.symbols.read(sizesOf(x, int(axis)))
+		if e == nil || e.op != 's' || of != nil && e.sym != of {
+			continue
+		}
+		of = e.sym
+		switch end, known := f.Known(n.Input(2), 2); {
+		case n.Is("Gather"):
+			list = append(list, start.I[0]+1)
+		case start.I[0] > 1:
+			list = append(list, start.I[0]+1, start.I[0]+2, start.I[0]+3)
+			if known && len(end.I) == 1 {
+				list = append(list, end.I[0])
+			}
+		case known && len(end.I) == 1 && end.I[0] < x[2][axis]:
+			list = append(list, end.I[0])
+		}
+	}
+	list = slices.DeleteFunc(list, func(d int64) bool { return d < 2 || d > maxGrowth })
+	slices.Sort(list)
+	if list = slices.Compact(list); len(list) > maxFills {
+		list = list[len(list)-maxFills:]
+	}
+	return of, list
 }

@@ -42,6 +42,9 @@ func TestGrow(t *testing.T) {
 			shape := b.Op("Concat", []int64{-1, 3}, sides, []int64{16}, width, onnx.IntAttr("axis", 0))
 			return b.Op("Reshape", x, shape)
 		}, "float32[2 3 3 16 5][5 3 11 16 13]"},
+		{"blocks that all have tokens", func(b *builder) value {
+			return blocks(b)
+		}, "float32[2 10 2 4][5 8 2 4]"},
 		{"windows that fit", func(b *builder) value {
 			return conv(b, b.input("x", onnx.Float, "batch 4 seq"), 4, 4, 1, 2, 1)
 		}, "float32[2 4 2][5 4 10]"},
@@ -52,4 +55,18 @@ func TestGrow(t *testing.T) {
 			wantShapes(t, Analyze(b.Model), v, c.want)
 		})
 	}
+}
+
+// blocks multiplies three blocks of 4 tokens, of which only the last may be shorter, by tables.
+func blocks(b *builder) value {
+	x := b.input("x", onnx.Float, "batch seq 8")
+	n := b.Op("Slice", b.Op("Shape", x), []int64{1}, []int64{2})
+	last := b.Op("Slice", b.weight(4, 1), []int64{0}, b.Op("Sub", n, []int64{8}), []int64{0})
+	all := []any{}
+	for i, table := range []value{b.weight(4, 1), b.weight(4, 1), last} {
+		block := b.Op("Slice", x, []int64{int64(4 * i)}, []int64{int64(4*i + 4)}, []int64{1})
+		all = append(all, b.Op("Mul", block, table))
+	}
+	shape := b.Op("Concat", []int64{0}, n, []int64{2, 4}, onnx.IntAttr("axis", 0))
+	return b.Op("Reshape", b.Op("Concat", append(all, onnx.IntAttr("axis", 1))...), shape)
 }

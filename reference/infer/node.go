@@ -67,6 +67,9 @@ func (an *analysis) apply(n *onnx.Node, rule rules.Rule, fr *rules.Frame) {
 	for w := 0; w < tried; w++ {
 		found[w] = c.Run(w, rule, buffer[:])
 		differ = differ || c.Differ
+		if c.Differ && w < Worlds {
+			an.clashes[w]++
+		}
 		if w == 0 && same && (len(an.symbols.fresh) > before || an.hasFresh(n)) {
 			same, tried = false, rules.AllWorlds // a length that depends on data
 		}
