@@ -177,7 +177,8 @@ func (an *analysis) fills(f *Facts) bool {
 	}
 	start := s.start
 	defer func() { s.start = start }()
-	var fit []int64
+	var fit []int64 // the last ones without a number between them that does not fit
+	gap := false
 	for len(list) > 0 {
 		for w := range s.start {
 			s.start[w] = list[min(w, len(list)-1)]
@@ -186,9 +187,14 @@ func (an *analysis) fills(f *Facts) bool {
 		an.Misfits, an.Short = map[*onnx.Node][Worlds]bool{}, map[*onnx.Node]int64{}
 		an.propagate()
 		for w := range min(Worlds, len(list)) {
-			if an.clashes[w] == 0 {
-				fit = append(fit, list[w])
+			if an.clashes[w] > 0 {
+				gap = true
+				continue
 			}
+			if gap {
+				fit, gap = nil, false
+			}
+			fit = append(fit, list[w])
 		}
 		list = list[min(Worlds, len(list)):]
 	}
