@@ -15,6 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused/rmsnorm"
 	"github.com/mojo-patch/mojo-patch/fused/rotary"
 	"github.com/mojo-patch/mojo-patch/fused/router"
+	"github.com/mojo-patch/mojo-patch/fused/sample"
 )
 
 // Folder is a folder of this one with ops that share code.
@@ -37,6 +38,7 @@ var folders = []Folder{
 	{"linear", linear.Ops},
 	{"qmoe", qmoe.Ops},
 	{"collective", collective.Ops},
+	{"sample", sample.Ops},
 }
 
 var ops = func() (list []*Op) {

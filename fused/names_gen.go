@@ -15,6 +15,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused/rmsnorm"
 	"github.com/mojo-patch/mojo-patch/fused/rotary"
 	"github.com/mojo-patch/mojo-patch/fused/router"
+	"github.com/mojo-patch/mojo-patch/fused/sample"
 )
 
 // The names of the ops.
@@ -45,6 +46,7 @@ const (
 	ReduceScatterName       = collective.ReduceScatterName
 	AllToAllName            = collective.AllToAllName
 	AllReduceAddRMSNormName = collective.AllReduceAddRMSNormName
+	SampleName              = sample.SampleName
 )
 
 // The names of the attributes, for code that handles single attributes. Read reads all of them as a struct.
@@ -136,6 +138,7 @@ type (
 	ReduceScatter       = collective.ReduceScatter
 	AllToAll            = collective.AllToAll
 	AllReduceAddRMSNorm = collective.AllReduceAddRMSNorm
+	Sample              = sample.Sample
 )
 
 // The inputs of RMSNorm, in order.
@@ -363,4 +366,13 @@ const (
 	AllReduceAddRMSNormX        = collective.AllReduceAddRMSNormX
 	AllReduceAddRMSNormResidual = collective.AllReduceAddRMSNormResidual
 	AllReduceAddRMSNormScale    = collective.AllReduceAddRMSNormScale
+)
+
+// The inputs of Sample, in order.
+const (
+	SampleLogits   = sample.SampleLogits
+	SampleControls = sample.SampleControls
+	SampleRandom   = sample.SampleRandom
+	SampleTokens   = sample.SampleTokens
+	SamplePrompt   = sample.SamplePrompt
 )

@@ -32,4 +32,5 @@ var typed = map[string]func([]*onnx.Attribute) Typed{
 	"ReduceScatter":       func(a []*onnx.Attribute) Typed { return Read[ReduceScatter](a) },
 	"AllToAll":            func(a []*onnx.Attribute) Typed { return Read[AllToAll](a) },
 	"AllReduceAddRMSNorm": func(a []*onnx.Attribute) Typed { return Read[AllReduceAddRMSNorm](a) },
+	"Sample":              func(a []*onnx.Attribute) Typed { return Read[Sample](a) },
 }

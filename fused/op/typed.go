@@ -24,6 +24,9 @@ type Readable[T any] interface {
 
 // WriteAttributes returns the attributes of fields.
 func WriteAttributes(fields []any) []*onnx.Attribute {
+	if len(fields) == 0 {
+		return nil
+	}
 	list := make([]*onnx.Attribute, len(fields)/2)
 	for i := range list {
 		name := fields[2*i].(string)

@@ -14,7 +14,19 @@ import onnx
 import onnxruntime as ort
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../kernels/tests"))
-from formulas import FORMULAS, I8, I32, NUMPY_TYPE, PAGED, U8, apart, paged_inputs, random_codes, spread  # noqa: E402
+from formulas import (  # noqa: E402
+    FORMULAS,
+    I8,
+    I32,
+    NUMPY_TYPE,
+    PAGED,
+    U8,
+    apart,
+    paged_inputs,
+    random_codes,
+    sampling_input,
+    spread,
+)
 from ops import OPS  # noqa: E402
 
 
@@ -59,6 +71,10 @@ def main(folder, library=None, opset=None):
                           if name and t == I32}
             for name, shape, t in zip(c["inputs"], c["shapes"], c["types"]):
                 if not name or t == I32:
+                    continue
+                drawn = sampling_input(rng, name.split("_", 2)[2], shape)
+                if drawn is not None:
+                    feeds[name] = drawn.astype(np.float32)
                     continue
                 if t == "int64":  # experts: of four, one of which is left alone, or none
                     none = [-1] if "MoE" in c["op"] else []

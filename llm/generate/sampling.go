@@ -1,10 +1,14 @@
 package generate
 
 import (
+	"container/heap"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+
+	"github.com/mojo-patch/mojo-patch/fused/sample"
 )
 
 // Sampling controls how the next token is chosen from the logits. The zero value is greedy decoding without penalties.
@@ -78,8 +82,8 @@ type Sampler struct {
 	// Kept from call to call to reuse the memory.
 	scores []float32
 	counts map[int64]int
-	ids    []int
-	probs  []float64
+	tokens []token
+	heap   likeliest
 }
 
 // NewSampler returns a sampler, or the error of Sampling.Validate.
@@ -108,33 +112,33 @@ func (s *Sampler) Next(logits []float32, prompt, generated []int64) (int64, erro
 	if s.opts.Temperature == 0 {
 		return int64(best), nil
 	}
-	ids, probs, err := s.distribution(logits, best)
+	tokens, err := s.distribution(logits, best)
 	if err != nil {
 		return 0, err
 	}
-	return int64(ids[s.draw(probs)]), nil
+	return int64(draw(tokens, s.random())), nil
 }
 
 // likeliest reports whether the token of the greatest logit is always taken, whatever the earlier tokens are.
 func (s *Sampling) likeliest() bool { return s.Temperature == 0 && !s.penalises() }
 
-// draw returns an index of probs with a chance proportional to its value. The values need not sum to 1.
-func (s *Sampler) draw(probs []float64) int {
-	var total float64
-	last := 0
-	for i, p := range probs {
-		total += p
-		if p > 0 {
-			last = i
+// random returns the next random number, below sample.Randoms.
+func (s *Sampler) random() int64 { return int64(s.source.Uint64() >> 11) }
+
+// draw returns the id of a token with a chance proportional to its weight: the first at which the sum of the weights
+// exceeds the share that the random number is of sample.Randoms.
+func draw(tokens []token, random int64) int {
+	var total int64
+	for _, t := range tokens {
+		total += t.weight
+	}
+	left := min(int64(float64(random)/sample.Randoms*float64(total)), total-1)
+	for _, t := range tokens {
+		if left -= t.weight; left < 0 {
+			return t.id
 		}
 	}
-	u := float64(s.source.Uint64()>>11) / (1 << 53) * total
-	for i, p := range probs {
-		if u -= p; u < 0 {
-			return i
-		}
-	}
-	return last // u reached total by rounding
+	panic("draw: no token has a weight") // the likeliest has
 }
 
 // greatest returns the first index of the greatest logit.
@@ -155,4 +159,155 @@ func greatest(logits []float32) (int, error) {
 		return 0, errors.New("all are -Inf")
 	}
 	return best, nil
+}
+
+func (o *Sampling) penalises() bool {
+	return o.RepetitionPenalty != 0 && o.RepetitionPenalty != 1 || o.FrequencyPenalty != 0 || o.PresencePenalty != 0
+}
+
+// penalised applies the penalties to a copy of logits, in float32 as transformers does.
+func (s *Sampler) penalised(logits []float32, prompt, generated []int64) []float32 {
+	s.scores = append(s.scores[:0], logits...)
+	scores := s.scores
+	if r := float32(s.opts.RepetitionPenalty); r != 0 && r != 1 {
+		clear(s.counts)
+		for _, ids := range [][]int64{prompt, generated} {
+			for _, id := range ids {
+				s.counts[id] = 1
+			}
+		}
+		for id := range s.counts {
+			switch {
+			case id < 0 || id >= int64(len(scores)):
+			case scores[id] < 0:
+				scores[id] *= r
+			default:
+				scores[id] /= r
+			}
+		}
+	}
+	f, p := float32(s.opts.FrequencyPenalty), float32(s.opts.PresencePenalty)
+	if f == 0 && p == 0 {
+		return scores
+	}
+	clear(s.counts)
+	for _, id := range generated {
+		s.counts[id]++
+	}
+	for id, n := range s.counts {
+		if id >= 0 && id < int64(len(scores)) {
+			scores[id] -= float32(f * float32(n)) // rounded before it is subtracted
+			scores[id] -= p
+		}
+	}
+	return scores
+}
+
+// token is one that may be drawn.
+type token struct {
+	logit  float32
+	id     int
+	weight int64 // the probability is a multiple of it; see sample.Weight
+}
+
+// before orders tokens by descending logits, equal ones by ascending ids.
+func (t token) before(u token) bool { return t.logit > u.logit || t.logit == u.logit && t.id < u.id }
+
+// distribution returns the tokens that remain after temperature, top-k, top-p and min-p, by ascending ids. best is the
+// index of the greatest logit. The op Sample computes the same; its definition has the formulas.
+func (s *Sampler) distribution(logits []float32, best int) ([]token, error) {
+	t := float32(s.opts.Temperature)
+	if math.IsInf(float64(logits[best]/t), 0) {
+		return nil, fmt.Errorf("temperature %v: dividing the greatest logit, %v, by it overflows; use 0 for greedy",
+			s.opts.Temperature, logits[best])
+	}
+	least := float32(math.Inf(-1))
+	if k := s.opts.TopK; k > 0 && k < len(logits) {
+		least = kth(logits, k)
+	}
+	s.tokens = s.tokens[:0]
+	var total int64
+	top := float64(logits[best] / t)
+	for id, l := range logits {
+		if l < least || math.IsInf(float64(l), -1) {
+			continue
+		}
+		w := sample.Weight(float64(l/t) - top)
+		s.tokens = append(s.tokens, token{l, id, w})
+		total += w
+	}
+	list := s.tokens
+	if p := float64(float32(s.opts.TopP)); p > 0 && p < 1 {
+		last := s.topP(int64(math.Ceil(p * float64(total))))
+		list = slices.DeleteFunc(list, last.before)
+	}
+	if m := float64(float32(s.opts.MinP)); m > 0 {
+		least := int64(math.Ceil(m * sample.One))
+		list = slices.DeleteFunc(list, func(t token) bool { return t.weight < least })
+	}
+	return list, nil
+}
+
+// kth returns the k-th greatest value, 0 < k <= len(values). It keeps a heap of the k greatest values so far with the
+// least on top, so that most values cost one comparison.
+func kth(values []float32, k int) float32 {
+	h := slices.Clone(values[:k])
+	for i := k/2 - 1; i >= 0; i-- {
+		sink(h, i)
+	}
+	for _, v := range values[k:] {
+		if v > h[0] {
+			h[0] = v
+			sink(h, 0)
+		}
+	}
+	return h[0]
+}
+
+func sink(h []float32, i int) {
+	for {
+		c := 2*i + 1
+		if c >= len(h) {
+			return
+		}
+		if c+1 < len(h) && h[c+1] < h[c] {
+			c++
+		}
+		if h[i] <= h[c] {
+			return
+		}
+		h[i], h[c] = h[c], h[i]
+		i = c
+	}
+}
+
+// topP returns the last of the likeliest tokens that reach mass together. It pops them off a heap, so that the many
+// unlikely ones are never sorted.
+func (s *Sampler) topP(mass int64) token {
+	s.heap = append(s.heap[:0], s.tokens...)
+	heap.Init(&s.heap)
+	for {
+		last := s.heap[0]
+		if mass -= last.weight; mass <= 0 || len(s.heap) == 1 {
+			return last
+		}
+		heap.Pop(&s.heap)
+	}
+}
+
+// likeliest is a heap with the likeliest token on top, and the lowest id among equal ones.
+type likeliest []token
+
+func (h likeliest) Len() int { return len(h) }
+
+func (h likeliest) Less(i, j int) bool { return h[i].before(h[j]) }
+
+func (h likeliest) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+
+// Push is never called.
+func (h likeliest) Push(any) { panic("likeliest: only taken from") }
+
+func (h *likeliest) Pop() any {
+	*h = (*h)[:len(*h)-1]
+	return nil
 }

@@ -97,15 +97,17 @@ func TestSamplingAsTransformers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids, probs, err := s.distribution(scores, best)
+		tokens, err := s.distribution(scores, best)
 		if err != nil {
 			t.Fatal(err)
 		}
+		var total float64
+		for _, token := range tokens {
+			total += float64(token.weight)
+		}
 		got := map[int]float64{}
-		for i, id := range ids {
-			if probs[i] > 0 {
-				got[id] = probs[i]
-			}
+		for _, token := range tokens {
+			got[token.id] = float64(token.weight) / total
 		}
 		for i, id := range c.IDs {
 			p, ok := got[id]

@@ -51,7 +51,8 @@ func (f formJSON) MarshalJSON() ([]byte, error) {
 // headOf returns an op in JSON without the closing brace, so that its forms can follow.
 func headOf(o *fused.Op) (string, error) {
 	op := opJSON{Name: o.Name, Family: o.Family.Name, Devices: append([]fused.Device{}, o.Devices...),
-		Partial: o.Partial, Inputs: parameters(o.Inputs), Outputs: parameters(o.Outputs)}
+		Partial: o.Partial, Inputs: parameters(o.Inputs), Outputs: parameters(o.Outputs),
+		Attributes: []attributeJSON{}}
 	for _, a := range o.Attributes {
 		op.Attributes = append(op.Attributes, attributeJSON{a.Name, kinds[a.Type], a.Values})
 	}
@@ -77,7 +78,7 @@ func formsOf(o *fused.Op) []formJSON {
 	at := map[string]int{}
 	for i, c := range o.Types {
 		for _, s := range o.Examples(c, fused.FormOpset) {
-			f := formJSON{Set: s.Attributes, Inputs: s.Dims,
+			f := formJSON{Attributes: []any{}, Set: s.Attributes, Inputs: s.Dims,
 				Outputs: o.OutputShapes(s, func(a, _ int64) int64 { return a })}
 			key := fmt.Sprint(s.Dims)
 			for _, a := range s.Attributes {

@@ -58,7 +58,10 @@ func fields(o *fused.Op) string {
 		rest = append(rest, fmt.Sprintf("%q,&a.%s,", m.Attribute, m.Name))
 	}
 	flush()
-	if len(parts) == 1 {
+	switch len(parts) {
+	case 0:
+		return "nil"
+	case 1:
 		return parts[0]
 	}
 	return "slices.Concat(" + strings.Join(parts, ", ") + ")"

@@ -1636,4 +1636,50 @@ const OpDef kAllReduceAddRMSNorm = {
   kAllReduceAddRMSNormRelations, 1,
 };
 
+#define TYPES(T) {T, kF32, kI64, kI64, kI64}, {kI64}
+static constexpr TypeCombo kSampleTypes[] = {
+  {TYPES(kF32)},
+  {TYPES(kF16)},
+  {TYPES(kBF16)},
+};
+#undef TYPES
+
+static constexpr SizeDef kSampleSizeDefs[] = {
+  {"R", 's', 31}, {"V", 's', 1}, {"L", 's', 8}, {"7", 'n', 7}, {"1", 'n', 1}, {"4194304", 'n', 4194304}
+};
+
+static constexpr DimDef kSampleDims[] = {
+  {0}, {1},
+  {0}, {3},
+  {0},
+  {0}, {2},
+};
+
+static constexpr ShapeDef kSampleShapes[] = {
+  {-1, 1, {{kSampleDims + 0, 2, -1}}},
+  {-1, 1, {{kSampleDims + 2, 2, -1}}},
+  {-1, 1, {{kSampleDims + 4, 1, -1}}},
+  {-1, 1, {{kSampleDims + 5, 2, -1}}},
+  {-1, 1, {{kSampleDims + 4, 1, -1}}},
+  {-1, 1, {{kSampleDims + 4, 1, -1}}},
+};
+
+static constexpr RelationDef kSampleRelations[] = {
+  {'<', 4, 1, -1, 0, false, "1 <= V", "a token"},
+  {'<', 1, 5, -1, 0, false, "V <= 4194304", "no more tokens than their weights can be summed"},
+};
+
+const OpDef kSample = {
+  "Sample",
+  {"logits", "controls", "random", "tokens", "prompt"}, 5, 3,
+  {"ids"}, 1, 1,
+  kSampleTypes, 3,
+  nullptr, 0,
+  nullptr, 0,
+  sizeof(SampleAttributes),
+  kSampleSizeDefs, 3,
+  kSampleShapes, kSampleShapes + 5,
+  kSampleRelations, 2,
+};
+
 }  // namespace mojo

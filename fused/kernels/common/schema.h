@@ -34,7 +34,8 @@
   X(AllGather) \
   X(ReduceScatter) \
   X(AllToAll) \
-  X(AllReduceAddRMSNorm)
+  X(AllReduceAddRMSNorm) \
+  X(Sample)
 
 #define MOJO_CUDA_OPS(X) \
   X(RMSNorm) \
@@ -61,7 +62,8 @@
   X(AllGather) \
   X(ReduceScatter) \
   X(AllToAll) \
-  X(AllReduceAddRMSNorm)
+  X(AllReduceAddRMSNorm) \
+  X(Sample)
 
 #define MOJO_NPU_OPS(X) \
   X(RMSNorm) \
@@ -204,5 +206,10 @@ using AllToAllCall = CallOf<kAllToAll, AllToAllAttributes, AllToAllSizes>;
 extern const OpDef kAllReduceAddRMSNorm;
 enum AllReduceAddRMSNormInput { kAllReduceAddRMSNormX, kAllReduceAddRMSNormResidual, kAllReduceAddRMSNormScale };
 using AllReduceAddRMSNormCall = CallOf<kAllReduceAddRMSNorm, AllReduceAddRMSNormAttributes, AllReduceAddRMSNormSizes>;
+
+// Sample(logits:T, controls:float32, random:int64, tokens:int64 optional, prompt:int64 optional) -> ids:int64
+extern const OpDef kSample;
+enum SampleInput { kSampleLogits, kSampleControls, kSampleRandom, kSampleTokens, kSamplePrompt };
+using SampleCall = CallOf<kSample, SampleAttributes, SampleSizes>;
 
 }  // namespace mojo

@@ -155,6 +155,9 @@ struct AllReduceAddRMSNormAttributes {
   Text plan;
 };
 
+struct SampleAttributes {
+};
+
 struct NormRotaryAttributes {
   float epsilon = 0;
   bool scale_after_cast = false;
@@ -299,6 +302,10 @@ struct AllToAllSizes {
 
 struct AllReduceAddRMSNormSizes {
   size_t A;
+};
+
+struct SampleSizes {
+  size_t R, V, L;
 };
 
 }  // namespace mojo

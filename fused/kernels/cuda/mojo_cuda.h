@@ -220,6 +220,23 @@ struct MojoTopKRouterArgs : mojo::TopKRouterAttributes {
 size_t MojoTopKRouterScratch(const MojoTopKRouterArgs* args);
 cudaError_t MojoCudaTopKRouter(const MojoTopKRouterArgs* args, cudaStream_t stream);
 
+/* MojoSampleArgs is one Sample. */
+struct MojoSampleArgs {
+  const void* logits = nullptr;    /* [rows, vocabulary] */
+  const float* controls = nullptr; /* [rows, 7] */
+  const int64_t* random = nullptr; /* [rows] */
+  const int64_t* tokens = nullptr; /* [rows, length], or null */
+  const int64_t* prompt = nullptr; /* [rows], or null for zeros */
+  int64_t* ids = nullptr;          /* [rows] */
+  void* scratch = nullptr;         /* MojoSampleScratch bytes */
+  size_t rows = 0, vocabulary = 0, length = 0;
+  MojoType logits_type = kMojoFloat32;
+};
+
+/* MojoSampleScratch gives the bytes of device memory a call needs; it reads no pointer of args. */
+size_t MojoSampleScratch(const MojoSampleArgs* args);
+cudaError_t MojoCudaSample(const MojoSampleArgs* args, cudaStream_t stream);
+
 /* MojoMoEArgs is one MoE. An id outside of 0..experts-1 adds nothing. */
 struct MojoMoEArgs {
   const void* x = nullptr;            /* [tokens, hidden] */

@@ -17,6 +17,7 @@ MOJO_CUDA_OPS(MOJO_ANY_LAUNCH)
 #define MOJO_ANY_SIZE(op) \
   extern "C" __attribute__((weak)) size_t Mojo##op##Scratch(const Mojo##op##Args*) { return 64; }
 MOJO_ANY_SIZE(TopKRouter)
+MOJO_ANY_SIZE(Sample)
 MOJO_ANY_SIZE(MoE)
 MOJO_ANY_SIZE(Linear)
 MOJO_ANY_SIZE(QMoE)

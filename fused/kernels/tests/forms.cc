@@ -400,6 +400,8 @@ const std::vector<FormText>& FormTexts() {
 {&kAllToAll,"axis=-4 rank=0 ranks=1","","plan=","[2,3,2,5]","[2,3,2,5]","0 1 2"},
 {&kAllReduceAddRMSNorm,"axis=-1 scale_after_cast=0 rank=0 ranks=1","epsilon=1e-06","plan=","[2,3,22] [2,3,22] [22]","[2,3,22] [2,3,22]","0 1 2 3 4"},
 {&kAllReduceAddRMSNorm,"axis=-1 scale_after_cast=1 rank=0 ranks=1","epsilon=1e-06","plan=","[2,3,22] [2,3,22] [22]","[2,3,22] [2,3,22]","0 1 2 5 6"},
+{&kSample,"","","","[5,22] [5,7] [5]","[5]","0 1 2"},
+{&kSample,"","","","[3,70] [3,7] [3] [3,9] [3]","[3]","0 1 2"},
   };
   return texts;
 }

@@ -304,6 +304,17 @@ def paged_attention(q, k, v, key_cache, value_cache, cumulative_sequence_length,
     return [rounded(y, dtype), rounded(keys, dtype), rounded(values, dtype)]
 
 
+def sampling_input(rng, name, shape):
+    """The input controls or random of Sample; None for another name. Each option is off in some rows."""
+    if name == "random":
+        return rng.integers(0, 2**53, shape)
+    if name != "controls":
+        return None
+    options = rng.uniform([0.3, 1, 0.2, 0.01, 0.5, -2, -2], [2, 12, 0.99, 0.3, 2, 2, 2], shape)
+    options[:, 1] = options[:, 1].astype(int)
+    return (options * rng.integers(0, 2, shape)).astype(np.float32)
+
+
 PAGED = ("PagedAttention", "QPagedAttention")
 
 

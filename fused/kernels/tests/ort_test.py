@@ -8,7 +8,7 @@ import numpy as np
 from onnx import helper
 
 import harness as h
-from formulas import FORMULAS, PAGED, apart, paged_inputs, random_codes, spread
+from formulas import FORMULAS, PAGED, apart, paged_inputs, random_codes, sampling_input, spread
 from harness import BF16, F16, F32, I8, I32, I64, U8
 from ops import OPS
 from ort_attention_test import AttentionTest, LatentAttentionTest  # unittest finds them here
@@ -34,6 +34,8 @@ class EveryOpTest(OpTest):
                 values.append(None)
             elif dtype == I32:
                 values.append(next(paged))
+            elif (drawn := sampling_input(self.rng, name, shape)) is not None:
+                values.append(drawn)
             elif dtype == I64:
                 values.append(self.rng.integers(0, 3, shape))
             elif name == "zero":
