@@ -75,6 +75,16 @@ func (g *Graph) AddInput(name string, t Type) *Value {
 	return v
 }
 
+// AddDefault makes a new input of the graph with a default, which callers may override. Its name is that of the
+// default, or that name with a number if it is taken.
+func (g *Graph) AddDefault(t Type, d *Tensor) *Value {
+	v := g.AddInitializer(d)
+	v.IsInput = true
+	v.SetType(t)
+	g.Inputs = append(g.Inputs, v)
+	return v
+}
+
 // NewSubgraph makes an empty graph for an attribute of one of g's nodes, such as the body of a Loop. It sees the values
 // of g.
 func (g *Graph) NewSubgraph(name string) *Graph {

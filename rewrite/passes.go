@@ -19,6 +19,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/products"
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 	"github.com/mojo-patch/mojo-patch/rewrite/runson"
+	"github.com/mojo-patch/mojo-patch/rewrite/sampling"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -67,6 +68,7 @@ var rewriting = []step{
 	{"own products", (*Plan).ownProducts},
 	{"products with weights of 16 bits", (*Plan).halfProducts},
 	{"merged products", (*Plan).mergeProducts},
+	{"choice of tokens", (*Plan).sample},
 	{"target's products", (*Plan).lowerProducts},
 	{"target's attention on pools", (*Plan).lowerPaged},
 	{"ops outside the standard", (*Plan).findForeign},
@@ -347,5 +349,16 @@ func (p *Plan) mergeProducts() error {
 	}
 	p.Report.Merged, p.Report.Changed = r, p.Report.Changed || r.Merged > 0
 	p.Report.Unproven = append(p.Report.Unproven, unproven...)
+	return nil
+}
+
+func (p *Plan) sample() (err error) {
+	if !p.request.Sample {
+		return nil
+	}
+	if p.Report.Sampling, err = sampling.Apply(p.run); err != nil {
+		return fmt.Errorf("sample: %w", err)
+	}
+	p.Report.Changed = true
 	return nil
 }

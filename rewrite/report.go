@@ -21,6 +21,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/quantized"
 	"github.com/mojo-patch/mojo-patch/rewrite/registry"
 	"github.com/mojo-patch/mojo-patch/rewrite/runson"
+	"github.com/mojo-patch/mojo-patch/rewrite/sampling"
 	"github.com/mojo-patch/mojo-patch/rewrite/staticcache"
 	"github.com/mojo-patch/mojo-patch/rewrite/streams"
 	"github.com/mojo-patch/mojo-patch/rewrite/target"
@@ -68,6 +69,7 @@ type Report struct {
 	Paged      *pagedcache.Report        `json:"paged,omitempty"`       // absent if caches are not pools
 	Cache      *staticcache.CacheReport  `json:"cache,omitempty"`       // absent if caches are unchanged
 	Merged     *products.MergeReport     `json:"merged,omitempty"`      // absent if no merge was requested
+	Sampling   *sampling.Report          `json:"sampling,omitempty"`    // absent if no tokens are chosen
 	// absent unless a target received products with quantized weights
 	Products *quantized.ProductsReport `json:"products,omitempty"`
 	// nodes outside the standard, by op, in a model for runtimes of the standard

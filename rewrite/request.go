@@ -147,6 +147,8 @@ type Request struct {
 	PagedType onnx.DataType
 	// LatentCache makes latent attention keep latents in its cache (latentcache.Apply).
 	LatentCache bool
+	// Sample chooses tokens behind the logits (sampling.Apply).
+	Sample bool
 	// Merge merges products that read one value (products.Apply).
 	Merge Merge
 	// OwnProducts is Linear's attribute activations. It converts products and tables that other tools quantized

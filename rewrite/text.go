@@ -121,6 +121,9 @@ func (r *Report) WriteCounts(w io.Writer, zeros bool) error {
 	if r.Merged != nil {
 		fmt.Fprintf(&b, "%-18s %s\n", "merged", r.Merged.Text())
 	}
+	if r.Sampling != nil {
+		fmt.Fprintf(&b, "%-18s %s\n", "sampling", r.Sampling.Text())
+	}
 	if r.Products != nil {
 		fmt.Fprintf(&b, "%-18s %s\n", "products", r.Products.Text())
 	}

@@ -181,7 +181,7 @@ func TestSchemas(t *testing.T) {
 	folders := []string{"golden", "llm/generate", "llm/weights", "ort/providers", "patterns/reason",
 		"rewrite", "rewrite/dims", "rewrite/inline", "rewrite/latentcache", "rewrite/pagedcache", "rewrite/precision",
 		"rewrite/products", "rewrite/prove", "rewrite/quantize", "rewrite/quantized", "rewrite/registry",
-		"rewrite/staticcache", "rewrite/streams", "rewrite/target", "trace"}
+		"rewrite/sampling", "rewrite/staticcache", "rewrite/streams", "rewrite/target", "trace"}
 	for _, file := range own {
 		folders = append(folders, "cmd/mojo-patch/"+filepath.ToSlash(filepath.Dir(file)))
 	}

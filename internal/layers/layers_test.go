@@ -105,6 +105,8 @@ var rooms = []room{
 		"reference/infer", "rewrite/edit", "rewrite/prove"}},
 	{"rewrite/products", []string{"fused", "internal/blocks", "onnx", "reference", "rewrite/edit", "rewrite/pass",
 		"rewrite/prove"}},
+	{"rewrite/sampling", []string{"fused", "onnx", "onnx/roles", "reference", "rewrite/edit", "rewrite/pass",
+		"rewrite/prove"}},
 	{"rewrite/runson", []string{"fused", "internal/english", "onnx", "ort/kernels", "reference", "reference/infer",
 		"rewrite/convert", "rewrite/edit", "rewrite/pass", "rewrite/prove"}},
 	{"rewrite", []string{
@@ -114,7 +116,8 @@ var rooms = []room{
 		"rewrite/pagedtarget", "rewrite/pass", "rewrite/precision",
 		"rewrite/products",
 		"rewrite/prove",
-		"rewrite/quantized", "rewrite/registry", "rewrite/runson", "rewrite/sites", "rewrite/staticcache",
+		"rewrite/quantized", "rewrite/registry", "rewrite/runson", "rewrite/sampling",
+		"rewrite/sites", "rewrite/staticcache",
 		"rewrite/streams",
 		"rewrite/target"}},
 	{"rewrite/applytest", []string{"onnx", "rewrite", "rewrite/target"}},

@@ -30,6 +30,12 @@ func (c *Change) AddInput(g *onnx.Graph, name string, t onnx.Type) *onnx.Value {
 	return g.AddInput(name, t)
 }
 
+// AddDefault adds an input with a default to a graph, as onnx.Graph.AddDefault does.
+func (c *Change) AddDefault(g *onnx.Graph, t onnx.Type, d *onnx.Tensor) *onnx.Value {
+	c.keepGraph(g)
+	return g.AddDefault(t, d)
+}
+
 // AddOutput makes a value an output of a graph.
 func (c *Change) AddOutput(g *onnx.Graph, v *onnx.Value) {
 	c.keepGraph(g)

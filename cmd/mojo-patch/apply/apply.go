@@ -125,6 +125,11 @@ With --last-logits, a model that computes logits for every position computes the
 one, [batch, 1, vocabulary]: generation needs no others. In a padded batch the last position is a
 token only if the padding is on the left. Cases of --golden are compared at their last positions.
 
+With --sample, the model also returns the next token of each sequence, as generate chooses it: mojo.Sample
+applies penalties, temperature, top-k, top-p and min-p, and draws by a random number of the sequence.
+docs/generate.md describes the new inputs, whose defaults are greedy decoding. The logits stay an
+output, which costs no copy unless it is fetched.
+
 apply never writes to its input. It writes the weights of a model over 2 GB to OUT.data. It does the
 same for a model with external data, unless OUT is in the same folder: then OUT needs the same data
 files, and OUT.data holds only stacked weights. OUT appears when it is complete, and replaces an older
@@ -197,6 +202,8 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 	fl.Lookup("past-length").NoOptDefVal = planning.PastLengthOne
 	fl.BoolVar(&f.MLACache, "mla-cache", false,
 		"cache the latents of DeepSeek's attention: 576 numbers per token in one cache instead of 40,960 in two")
+	fl.BoolVar(&f.Sample, "sample", false,
+		"also choose the next tokens, by options and a random number of each sequence: an output sample_ids")
 	fl.BoolVar(&f.Merge, "merge-products", false,
 		"merge the products of one value with several weights into one (for decoding on a GPU; stacks the weights)")
 	fl.StringVar(&f.Quantized, "quantized", planning.QuantizedKeep,
@@ -221,12 +228,12 @@ writes to it in place, as cp does when it copies over it, also changes the patch
 	cli.Rules(c, "keep-failed evaluator requires golden", "past-length requires cache=static",
 		"cache-type requires cache=paged",
 		"extend-masks requires free", "activations requires quantized=mojo",
-		"target excludes cache=static mla-cache quantized=mojo runs-on: only fused ops do this",
+		"target excludes cache=static mla-cache sample quantized=mojo runs-on: only fused ops do this",
 		"dry-run excludes golden cache free link-weights quantized=mojo mla-cache crosscheck: "+
 			"--dry-run writes no model",
 		"golden excludes cache=paged: recorded cases have no blocks")
 	cli.Headings(c, "output for target dtype backend golden html dry-run require json",
-		"Decoders: last-logits cache cache-type past-length mla-cache merge-products free extend-masks",
+		"Decoders: last-logits cache cache-type past-length mla-cache sample merge-products free extend-masks",
 		"Targets: shape accuracy-level runs-on", "Weights: quantized activations external-data-over link-weights",
 		cli.SafeHeading, "Sites: only skip node site include patterns learn inline plan force",
 		"Checks: verify check-kernels crosscheck evaluator keep-failed",

@@ -62,6 +62,7 @@ type PlanFlags struct {
 	CacheType    string        // of the elements of pools; only for apply
 	PastLength   string        // with cache; "" if not given
 	MLACache     bool          // only for apply
+	Sample       bool          // only for apply
 	Learn        learnFlag     // only for apply
 	Planned      PlanFileFlags // of commands that apply a plan
 	HTML         string        // the page to write
@@ -162,7 +163,7 @@ func (f *PlanFlags) Begin(a *cli.App) (*Plan, error) {
 	request := rewrite.Request{Kernels: f.include, Library: f.KernelsLib, AssumeAvailable: f.Assume, Backend: backend,
 		Target: t, Shapes: shapes, AccuracyLevel: f.target.accuracy, Patterns: set, Sites: f.sites,
 		Plan: f.Planned.File, Learn: f.Learn.path != "", Verify: verify, DrawMissing: f.allowMissing,
-		Free: f.Free, ExtendMasks: f.ExtendMasks, Recorded: f.Recorded, LastLogits: f.LastLogits,
+		Free: f.Free, ExtendMasks: f.ExtendMasks, Recorded: f.Recorded, LastLogits: f.LastLogits, Sample: f.Sample,
 		LatentCache: f.MLACache, Inline: functions,
 		Version: cli.Version(), Progress: step,
 		KeepPattern: func(name string) bool {

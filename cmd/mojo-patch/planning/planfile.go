@@ -22,7 +22,7 @@ import (
 // plannedFlags are the flags that decide which sites exist and how they are checked. A plan file keeps those that were
 // given, and apply --plan reads them from there. The other flags are paths on this machine.
 var plannedFlags = []string{"include", "verify", "check-kernels", "patterns", "inline", "assume-available",
-	"allow-missing-weights", "backend", "target", "shape", "accuracy-level", "dtype", "last-logits",
+	"allow-missing-weights", "backend", "target", "shape", "accuracy-level", "dtype", "last-logits", "sample",
 	"runs-on", "for", "cache", "cache-type", "past-length", "merge-products"}
 
 // Given returns the named flags that were given, with their values.

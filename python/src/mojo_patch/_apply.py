@@ -70,6 +70,7 @@ class ApplyOptions(TypedDict, total=False):
         free: dimensions of inputs whose sizes at export are baked, such as ["batch", "sequence"]
         extend_masks: with free, assume that folded masks continue as they begin
         last_logits: compute the logits of the last position only
+        sample: choose the next tokens in the model
         cache: "static", "static=M" for buffers of M tokens, or "paged", "paged=N" for pools of blocks of N tokens
         cache_type: with cache="paged": "int8" or "fp8" for keys and values, with a scale for each block and head
         past_length: True: the number of cached tokens is an input; "rows": one number for each sequence
@@ -119,6 +120,7 @@ class ApplyOptions(TypedDict, total=False):
     free: Sequence[str]
     extend_masks: bool
     last_logits: bool
+    sample: bool
     cache: str
     cache_type: Literal["int8", "fp8"]
     past_length: Union[bool, Literal["one", "rows"]]

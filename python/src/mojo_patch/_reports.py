@@ -414,6 +414,14 @@ class Merged:
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """The output with the logits, and the new one with the tokens chosen from them."""
+
+    logits: str
+    ids: str
+
+
+@dataclass(frozen=True)
 class Products:
     """Products and tables with quantized weights, for a target. emits counts them by the ops of the target, open by the
     reason why they stayed as they were."""
@@ -549,6 +557,7 @@ class Report(Printed):
     cache: Optional[Cache] = None
     paged: Optional[Paged] = None
     merged: Optional[Merged] = None
+    sampling: Optional[Sampling] = None
     products: Optional[Products] = None
     learnt: Optional[Learnt] = None
     repairs: List[Repair] = field(default_factory=list)
