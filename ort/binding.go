@@ -83,11 +83,12 @@ func (b *Binding) Input(t *onnx.Tensor) error {
 	if v := b.inputs[t.Name]; v != nil && v.DataType == t.DataType && slices.Equal(v.Dims, t.Dims) {
 		return v.Write(t)
 	}
-	i := slices.IndexFunc(b.s.inputs, func(i Info) bool { return i.Name == t.Name })
+	known := slices.Concat(b.s.inputs, b.s.overridable)
+	i := slices.IndexFunc(known, func(i Info) bool { return i.Name == t.Name })
 	if i < 0 {
 		return fmt.Errorf("%s: the model has no input %q; its inputs are %s", b.s.path, t.Name, list(b.s.inputs))
 	}
-	if err := fits(t, b.s.inputs[i]); err != nil {
+	if err := fits(t, known[i]); err != nil {
 		return fmt.Errorf("%s: %w", b.s.path, err)
 	}
 	v, err := b.s.Allocate(t.Name, t.Dims)

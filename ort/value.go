@@ -38,8 +38,11 @@ func (s *Session) Allocate(name string, dims []int64) (*Value, error) {
 	if s.session == nil {
 		return nil, fmt.Errorf("%s: %w", s.path, ErrClosed)
 	}
+	has := func(ports []Info) bool {
+		return slices.ContainsFunc(ports, func(i Info) bool { return i.Name == name })
+	}
 	kind := C.int(C.MOJO_INPUTS)
-	if !slices.ContainsFunc(s.inputs, func(i Info) bool { return i.Name == name }) {
+	if !has(s.inputs) && !has(s.overridable) {
 		kind = C.MOJO_OUTPUTS
 	}
 	place, info, err := s.place(name, kind)
@@ -73,7 +76,13 @@ func (s *Session) place(name string, kind C.int) (C.mojo_place, Info, error) {
 	if kind == C.MOJO_OUTPUTS {
 		ports, what = s.outputs, "output"
 	}
-	i := slices.IndexFunc(ports, func(p Info) bool { return p.Name == name })
+	named := func(p Info) bool { return p.Name == name }
+	i := slices.IndexFunc(ports, named)
+	if at := slices.IndexFunc(s.overridable, named); i < 0 && kind == C.MOJO_INPUTS && at >= 0 && len(s.outputs) > 0 {
+		// onnxruntime does not say where it reads inputs with defaults: they are taken to be where the outputs are.
+		place, _, err := s.place(s.outputs[0].Name, C.MOJO_OUTPUTS)
+		return place, s.overridable[at], err
+	}
 	if i < 0 {
 		return C.mojo_place{}, Info{}, fmt.Errorf("%s: the model has no %s %q; it has %s", s.path, what, name,
 			list(ports))

@@ -35,12 +35,15 @@ type batch struct {
 	most       int                   // the most tokens to generate per sequence; 0: no limit
 	context    int                   // the most tokens of a sequence including its prompt; 0: no limit
 	greedy     bool                  // whether only the likeliest token is needed from the logits
+	sampled    *sampled              // how the model chooses the tokens; nil if its logits are read
 	chosen     []int64               // the tokens that the last step chose; nil if the host must read the logits
 }
 
 // newBatch starts a batch of prompts. If their lengths differ, it pads before the shorter ones for a model with a
 // cache, and after them for a model that is fed whole sequences.
-func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
+//
+// With a sampler for each prompt the model chooses the tokens if it can.
+func (g *Generator) newBatch(prompts [][]int64, samplers ...*Sampler) (*batch, error) {
 	b := &batch{g: g, left: make([]int, len(prompts)), held: map[string]*ort.Value{},
 		steady: g.steady, proposed: make([]int, len(prompts))}
 	longest := 0
@@ -58,11 +61,17 @@ func (g *Generator) newBatch(prompts [][]int64) (*batch, error) {
 			b.left[i] = longest - len(p)
 		}
 	}
+	if len(samplers) > 0 && g.canSample(prompts) {
+		b.sampled = &sampled{samplers: samplers}
+		if samplers[0].opts.penalises() && !g.layout.hasBuffers() {
+			b.steady = false // no memory has room for all tokens
+		}
+	}
 	var err error
 	if b.binding, err = g.session.Bind(); err != nil {
 		return nil, err
 	}
-	err = errors.Join(b.binding.HostOutput(g.layout.logits.name), b.emptyCache(), b.rememberTokens())
+	err = errors.Join(b.binding.HostOutput(b.chooses()), b.emptyCache(), b.rememberTokens())
 	if g.session.RecordsGraphs() {
 		err = errors.Join(err, b.binding.Configure(graphID, notRecorded))
 	}
@@ -199,6 +208,9 @@ func (b *batch) run(ctx context.Context, starts []int, fresh int) error {
 			err = b.binding.Input(t)
 		}
 	}
+	if err == nil && b.sampled != nil {
+		err = b.bindSample(starts, fresh)
+	}
 	if err == nil {
 		err = b.bindOutputs()
 	}
@@ -257,7 +269,7 @@ func (b *batch) bindOutputs() error {
 	if err := b.logits.close(); err != nil {
 		return err
 	}
-	if err := b.binding.HostOutput(l.logits.name); err != nil {
+	if err := b.binding.HostOutput(b.chooses()); err != nil {
 		return err
 	}
 	for i := range l.caches {
@@ -279,8 +291,13 @@ func (b *batch) passOn() error {
 		return err
 	}
 	b.chosen = nil
-	err = b.logits.take(outputs[0])
-	b.stepLogits = ofStep(b.logits.dims, b.rows(), b.fresh)
+	if b.sampled != nil {
+		b.chosen, err = int64s(outputs[0])
+		err = errors.Join(err, outputs[0].Close())
+	} else {
+		err = b.logits.take(outputs[0])
+		b.stepLogits = ofStep(b.logits.dims, b.rows(), b.fresh)
+	}
 	for _, v := range outputs[1:] {
 		if i := b.g.layout.cacheOf(v.Name); i >= 0 && !b.g.layout.caches[i].isBuffer() {
 			err = errors.Join(err, b.binding.InputValue(b.g.layout.caches[i].past.name, v))

@@ -33,3 +33,6 @@ func OpenChoosing(path string, options ...ort.Option) (*Generator, error) {
 
 // AddChooser adds the nodes that choose tokens to a model.
 func AddChooser(m *onnx.Model) error { return addChooser(m) }
+
+// CanSample is Generator.canSample.
+func (g *Generator) CanSample(prompts [][]int64) bool { return g.canSample(prompts) }

@@ -44,6 +44,7 @@ type layout struct {
 	caches []cache
 	paged  *pagedLayout // how to feed a model whose caches are pools of blocks, else nil
 	logits port
+	sample *samplePorts // how to choose tokens in the model, nil if it does not
 	// vocabulary is the number of ids that the model accepts, 0 if the graph leaves it open.
 	vocabulary int64
 	// positions is the number of positions that the model supports, 0 for no limit.
@@ -138,6 +139,7 @@ func (l *layout) read(m *onnx.Model, inputs []*roles.Input) error {
 	if err := l.findLogits(m); err != nil {
 		return err
 	}
+	l.sample = findSample(m, l.logits.name)
 	var pasts []*roles.Input
 	for _, in := range inputs {
 		p := toPort(in)

@@ -20,7 +20,7 @@ func (l *layout) byRows() bool {
 // sequences have unused slots after them, the last piece is one token of each.
 func (b *batch) advanceRows(ctx context.Context, chunk int) error {
 	kept := 0
-	if b.g.layout.lastAlone() && !b.alikeLeft() {
+	if (b.g.layout.lastAlone() || b.sampled != nil) && !b.alikeLeft() {
 		kept = 1
 	}
 	for {

@@ -138,6 +138,9 @@ func (r *Run) Tokens(ctx context.Context) iter.Seq2[Token, error] {
 			}
 			if err != nil && len(group) > 1 && ctx.Err() == nil && r.sequences[group[0]].IDs == nil {
 				groups, err = append(alone(group), groups...), nil // the graph takes one sequence at a time
+				for _, i := range group {                          // with the random numbers of a first run
+					r.sequences[i].sampler, _ = NewSampler(r.options.Sampling)
+				}
 			} else {
 				r.groups = append(r.groups, group)
 			}
@@ -197,7 +200,7 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 	for _, i := range group {
 		prompts = append(prompts, r.sequences[i].Prompt)
 	}
-	b, err := r.g.newBatch(prompts)
+	b, err := r.g.newBatch(prompts, r.samplersOf(group)...)
 	if err != nil {
 		return false, err
 	}
@@ -291,7 +294,9 @@ func (r *Run) next(b *batch, k, i int) (Token, error) {
 	s, o := r.sequences[i], &r.options
 	t := Token{Prompt: i}
 	if b.chosen != nil {
-		t.ID = b.chosen[k]
+		if t.ID = b.chosen[k]; t.ID < 0 {
+			return Token{}, errNoToken
+		}
 	} else if err := r.choose(b, k, &t); err != nil {
 		return Token{}, err
 	}

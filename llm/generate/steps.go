@@ -68,7 +68,8 @@ type steps struct {
 	fed    []*ort.Value          // the ids, then the inputs that count
 	ports  []port                // the ports of fed
 	states map[string]*ort.Value // where the next step writes states, by the names of their pasts
-	logits *ort.Value
+	logits *ort.Value            // or the tokens, if the model chooses them by Sample
+	sample []*ort.Value          // the inputs of Sample
 
 	past  int       // the number of cached tokens that fed now says; -1 if unknown
 	ahead int       // the number of steps that were last run together
@@ -122,8 +123,16 @@ func (b *batch) newSteps(logits []int64) (_ *steps, err error) {
 			s.states[c.past.name] = v
 		}
 	}
-	if s.logits, err = g.session.Allocate(g.layout.logits.name, logits); err != nil {
+	if b.sampled != nil {
+		logits = []int64{int64(b.rows())}
+	}
+	if s.logits, err = g.session.Allocate(b.chooses(), logits); err != nil {
 		return nil, err
+	}
+	if b.sampled != nil {
+		if s.sample, err = b.allocateSample(); err != nil {
+			return nil, err
+		}
 	}
 	if err := b.addTurn(s, w, b.held, s.states); err != nil || len(s.states) == 0 {
 		return s, err
@@ -168,7 +177,10 @@ func (b *batch) addTurn(s *steps, w *window, from, to map[string]*ort.Value) err
 		}
 		err = errors.Join(err, binding.InputValue(c.past.name, past), binding.OutputValue(c.present, present))
 	}
-	err = errors.Join(err, binding.OutputValue(g.layout.logits.name, s.logits))
+	for _, v := range s.sample {
+		err = errors.Join(err, binding.InputValue(v.Name, v))
+	}
+	err = errors.Join(err, binding.OutputValue(b.chooses(), s.logits))
 	if err != nil || !g.chooses {
 		return err
 	}
@@ -202,12 +214,21 @@ const graphID, notRecorded = "gpu_graph_id", "-1"
 func (b *batch) step(ctx context.Context) error {
 	s := b.steps
 	if len(s.known) == 0 {
-		if err := b.runSteps(ctx); err != nil {
+		err := b.writeSample(s.sample)
+		if err == nil {
+			err = b.runSteps(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	b.fresh, b.starts, b.chosen = 1, b.begins(), nil
 	b.buffers.Steps++
+	if b.sampled != nil {
+		var err error
+		b.chosen, err = int64s(s.logits)
+		return err
+	}
 	if len(s.known) == 0 {
 		return errors.Join(b.logits.close(), b.logits.copy(s.logits))
 	}
@@ -384,7 +405,7 @@ func (s *steps) close() error {
 		errs = append(errs, t.binding.Close())
 	}
 	values := append(slices.Collect(maps.Values(s.states)), s.logits)
-	for _, v := range append(values, s.fed...) {
+	for _, v := range slices.Concat(values, s.fed, s.sample) {
 		if v != nil {
 			errs = append(errs, v.Close())
 		}
