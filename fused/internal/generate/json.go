@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -43,9 +44,16 @@ type (
 	}
 )
 
-// MarshalJSON writes the form as a list, since there are hundreds of them.
-func (f formJSON) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{f.Attributes, f.Inputs, f.Outputs, f.Types})
+// formLists returns the forms of an op in JSON, each as a list, since there are hundreds of them.
+func formLists(o *fused.Op) (lists []string, err error) {
+	rows := withoutRepeats(formsOf(o), func(f formJSON) []string {
+		return mapped([]any{f.Attributes, f.Inputs, f.Outputs, f.Types}, func(v any) string {
+			b, e := json.Marshal(v)
+			err = errors.Join(err, e)
+			return string(b)
+		})
+	})
+	return mapped(rows, func(row string) string { return "[" + row + "]" }), err
 }
 
 // headOf returns an op in JSON without the closing brace, so that its forms can follow.

@@ -19,7 +19,8 @@ var templateFiles embed.FS
 // templates write the files. Actions are between << and >>.
 var templates = template.Must(template.New("").Delims("<<", ">>").Funcs(template.FuncMap{
 	"typesIn": typesIn, "typeList": func() []string { return typeList }, "ops": fused.Ops, "folders": fused.Folders,
-	"devices": fused.Devices, "enumerations": enumerations, "forms": formsOf, "head": headOf,
+	"devices": fused.Devices, "enumerations": enumerations, "formLists": formLists,
+	"formTexts": formTexts, "head": headOf,
 	"domain":    func() string { return fused.Domain },
 	"version":   func() int { return fused.Version },
 	"opset":     func() int { return fused.MinOpset },
@@ -39,13 +40,11 @@ var templates = template.Must(template.New("").Delims("<<", ">>").Funcs(template
 		}
 		return bounds(a.Bounds, a.Bounds.String())
 	},
-	"camel": camel, "required": required, "signature": signature, "typesText": typesText, "set": set,
+	"camel": camel, "required": required, "signature": signature, "typesText": typesText,
 	"quoted": func(words []string) string { return joined(words, strconv.Quote) },
 	"quotedNames": func(params []fused.Param) string {
 		return joined(params, func(p fused.Param) string { return strconv.Quote(p.Name) })
 	},
-	"numbers": func(list []int) string { return words(list, strconv.Itoa) },
-	"shapes":  func(list [][]int64) string { return words(list, shape) },
 	"json": func(v any) (string, error) {
 		b, err := json.Marshal(v)
 		return string(b), err
@@ -166,6 +165,31 @@ func shape(dims []int64) string {
 }
 
 // set lists the attributes of a kind with their values.
+// formTexts returns the initializers of an op's FormTexts.
+func formTexts(o *fused.Op) []string {
+	rows := withoutRepeats(formsOf(o), func(f formJSON) []string {
+		return mapped([]string{set(f.Set, "int"), set(f.Set, "float"), set(f.Set, "string"), words(f.Inputs, shape),
+			words(f.Outputs, shape), words(f.Types, strconv.Itoa)}, strconv.Quote)
+	})
+	return mapped(rows, func(row string) string { return "{&k" + o.Name + "," + row + "}" })
+}
+
+// withoutRepeats returns rows of texts of forms. A text that is the same as in the row above is 0.
+func withoutRepeats(forms []formJSON, texts func(formJSON) []string) []string {
+	var above []string
+	return mapped(forms, func(f formJSON) string {
+		row := texts(f)
+		shown := slices.Clone(row)
+		for i := range above {
+			if row[i] == above[i] {
+				shown[i] = "0"
+			}
+		}
+		above = row
+		return strings.Join(shown, ",")
+	})
+}
+
 func set(attributes []*onnx.Attribute, kind string) string {
 	of := slices.DeleteFunc(slices.Clone(attributes), func(a *onnx.Attribute) bool { return kinds[a.Type] != kind })
 	return words(of, func(a *onnx.Attribute) string { return fmt.Sprint(a.Name, "=", valueOf(a)) })

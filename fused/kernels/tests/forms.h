@@ -20,8 +20,8 @@ struct Form {
   std::vector<size_t> types;          // the op's combinations that it applies to
 };
 
-// FormText is a form as text: words of NAME=VALUE, of [DIM,DIM] or "-" for an omitted input, of numbers. It compiles
-// fast; hundreds of vectors of vectors do not.
+// FormText is a form as text: words of NAME=VALUE, of [DIM,DIM] or "-" for an omitted input, of numbers. A text that is
+// the same as in the form above is null. It compiles fast; hundreds of vectors of vectors do not.
 struct FormText {
   const mojo::OpDef* op;
   const char *ints, *floats, *strings, *inputs, *outputs, *types;

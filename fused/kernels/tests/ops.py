@@ -28,9 +28,11 @@ class Op:
 
     def cases(self):
         """(attributes, shapes of inputs, shapes of outputs, types of inputs, types of outputs) of all forms and types.
-        A shape is None for an omitted input.
+        A shape is None for an omitted input. In the file, 0 stands for what the form above has.
         """
-        for values, inputs, outputs, types in self._forms:
+        above = []
+        for form in self._forms:
+            values, inputs, outputs, types = above = [b if f == 0 else f for f, b in zip(form, above or form)]
             shapes = inputs + [None] * (len(self.inputs) - len(inputs))
             for at in types:
                 yield self.typed(values), shapes, outputs, *self.types[at]

@@ -41,7 +41,13 @@ std::vector<Dims> Shapes(const char* text) {
 const std::vector<Form>& Forms() {
   static const std::vector<Form> forms = [] {
     std::vector<Form> made;
-    for (const FormText& text : FormTexts()) {
+    FormText text{};
+    for (const FormText& next : FormTexts()) {
+      text.op = next.op;
+      for (const auto field : {&FormText::ints, &FormText::floats, &FormText::strings, &FormText::inputs,
+                               &FormText::outputs, &FormText::types}) {
+        if (next.*field != nullptr) text.*field = next.*field;
+      }
       const OrtKernelInfo attributes{Attributes<int64_t>(text.ints, [](const std::string& s) { return std::stoll(s); }),
                                      Attributes<float>(text.floats, [](const std::string& s) { return std::stof(s); }),
                                      Attributes<std::string>(text.strings, [](const std::string& s) { return s; }),
