@@ -4,6 +4,8 @@ package docs
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
@@ -20,14 +22,50 @@ func New(a *cli.App) *cobra.Command {
 		Args:   cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			fmt.Fprintf(a.Out, "<!-- Written by `make docs` from the commands themselves. -->\n# The command line\n\n")
-			document(a.Out, c.Root())
+			shared := sharedFlags(c.Root())
+			document(a.Out, c.Root(), shared)
+			fmt.Fprintf(a.Out, "## Flags of several commands\n\n| Flags | |\n| --- | --- |\n")
+			for _, row := range slices.Sorted(maps.Keys(shared)) {
+				fmt.Fprint(a.Out, row)
+			}
 			return nil
 		},
 	}
 }
 
-// document writes the sections of a command and its subcommands.
-func document(w io.Writer, c *cobra.Command) {
+// sharedFlags returns the rows of flags that more than two commands have in the same words, unless there are several
+// such rows of a flag.
+func sharedFlags(root *cobra.Command) map[string]bool {
+	count := map[string]int{}
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		if c.Hidden || c.Name() == "help" {
+			return
+		}
+		for _, g := range cli.FlagGroups(c) {
+			for _, row := range flagRows(g.Flags) {
+				count[row]++
+			}
+		}
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+	}
+	visit(root)
+	shared := map[string]bool{}
+	names := map[string]int{}
+	for row, n := range count {
+		if n > 2 {
+			shared[row] = true
+			names[flagOf(row)]++
+		}
+	}
+	maps.DeleteFunc(shared, func(row string, _ bool) bool { return names[flagOf(row)] > 1 })
+	return shared
+}
+
+// document writes the sections of a command and its subcommands. Of shared flags it writes only the names.
+func document(w io.Writer, c *cobra.Command, shared map[string]bool) {
 	if c.Hidden || c.Name() == "help" {
 		return
 	}
@@ -44,7 +82,19 @@ func document(w io.Writer, c *cobra.Command) {
 	}
 	for _, g := range cli.FlagGroups(c) {
 		if g.Flags.HasAvailableFlags() {
-			fmt.Fprintf(w, "| %s | |\n| --- | --- |\n%s\n", g.Title, flagRows(g.Flags))
+			var named []string
+			fmt.Fprintf(w, "| %s | |\n| --- | --- |\n", g.Title)
+			for _, row := range flagRows(g.Flags) {
+				if shared[row] {
+					named = append(named, flagOf(row))
+				} else {
+					fmt.Fprint(w, row)
+				}
+			}
+			if len(named) > 0 {
+				fmt.Fprintf(w, "| `%s` | [below](#flags-of-several-commands) |\n", strings.Join(named, "`, `"))
+			}
+			fmt.Fprintln(w)
 		}
 	}
 	if lines := cli.Exclusions(c); len(lines) > 0 {
@@ -57,20 +107,22 @@ func document(w io.Writer, c *cobra.Command) {
 		fmt.Fprintf(w, "Output of --json: %s.\n\n", strings.Join(names, " or "))
 	}
 	for _, sub := range c.Commands() {
-		document(w, sub)
+		document(w, sub, shared)
 	}
 }
 
 // flagRows returns the flags as rows of a table: the flag with the type of its value, and its description.
-func flagRows(flags *pflag.FlagSet) string {
-	var b strings.Builder
+func flagRows(flags *pflag.FlagSet) (rows []string) {
 	escape := strings.NewReplacer("|", "\\|", "<", "\\<")
 	for line := range strings.Lines(flags.FlagUsages()) {
 		flag, text, _ := strings.Cut(strings.TrimSpace(line), "   ")
-		fmt.Fprintf(&b, "| `%s` | %s |\n", flag, escape.Replace(strings.TrimSpace(text)))
+		rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", flag, escape.Replace(strings.TrimSpace(text))))
 	}
-	return b.String()
+	return rows
 }
+
+// flagOf returns the flag of a row.
+func flagOf(row string) string { return strings.Split(row, "`")[1] }
 
 func dedent(s string) string {
 	lines := strings.Split(s, "\n")
