@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"math"
 	"os"
@@ -20,7 +21,12 @@ type samplingCase struct {
 // samplingCases reads the recorded results of transformers' logits processors: testdata/sampling/record.py.
 func samplingCases(t *testing.T) (logits map[string][]float32, prompt, generated []int64, cases []samplingCase) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/sampling/cases.json")
+	recorded, err := os.Open("testdata/sampling/cases.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer recorded.Close()
+	data, err := gzip.NewReader(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +35,7 @@ func samplingCases(t *testing.T) (logits map[string][]float32, prompt, generated
 		Prompt, Generated []int64
 		Cases             []samplingCase
 	}
-	if err := json.Unmarshal(data, &file); err != nil {
+	if err := json.NewDecoder(data).Decode(&file); err != nil {
 		t.Fatal(err)
 	}
 	logits = map[string][]float32{}

@@ -1,4 +1,5 @@
-"""Records what transformers' logits processors leave of random logits: python record.py > cases.json.
+"""Records what transformers' logits processors leave of random logits: python record.py |
+gzip -9n >cases.json.gz.
 
 Needs torch and transformers (made with 2.15.0 and 5.23.0). The frequency and presence penalties, which transformers
 lacks, are computed by PyTorch as the OpenAI API defines them.
