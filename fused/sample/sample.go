@@ -154,9 +154,18 @@ func body(b *op.Body, site op.Site) []*onnx.Value {
 		b.Call("target_most", "Sub", total, b.Integers("one_int", 1))))
 	passed := b.Call("passed", "LessOrEqual", b.Call("summed", "CumSum", byID, s.axis()), target)
 	drawn := s.sum("drawn", s.integer("passed_int", passed))
-	id := b.Call("chosen", "Where", samples, drawn, b.Slice("likeliest", ids, nil, b.Integers("one_end", 1), 1))
+	id := b.Call("chosen", "Where", samples, drawn, s.likeliest(sorted, ids))
 	id = b.Call("known", "Where", ok, id, b.Integers("unknown", -1))
 	return []*onnx.Value{b.Call("ids", "Squeeze", id, b.Integers("last", -1))}
+}
+
+// likeliest returns the lowest id of the greatest logit. onnxruntime's CUDA provider does not sort equal logits by id.
+func (s *sampler) likeliest(sorted, ids *onnx.Value) *onnx.Value {
+	most := s.Slice("most", sorted, nil, s.Integers("one_end", 1), 1)
+	of := s.Call("candidates", "Where", s.Call("is_most", "Equal", sorted, most), ids,
+		s.Size("vocabulary", sorted, 1))
+	least := s.Greatest("least_minus", s.Call("minus", "Neg", s.Float32("candidates_32", of)))
+	return s.integer("likeliest", s.Call("least_id", "Neg", least))
 }
 
 // penalized applies the penalties: to the logits of all places of tokens, which are equal for equal tokens. A column is
@@ -176,8 +185,8 @@ func (s *sampler) penalized(l *onnx.Value) *onnx.Value {
 	same := s.Call("same", "Equal", s.Call("at_column", "Unsqueeze", at, s.Integers("last", -1)),
 		s.Call("at_row", "Unsqueeze", at, s.Integers("middle", 1)))
 	same = s.Call("same_generated", "And", same, s.Call("generated_row", "Unsqueeze", later, s.Integers("middle", 1)))
-	n := s.Float32("times", s.Op("count", "ReduceSum",
-		[]*onnx.Value{s.Float32("same_32", same), s.Integers("last", -1)}, onnx.IntAttr("keepdims", 0)))
+	// onnxruntime's CUDA provider drops no dimension that it reduces from 0 elements.
+	n := s.Call("times", "Squeeze", s.sum("times_column", s.Float32("same_32", same)), s.Integers("last", -1))
 
 	nothing, r := s.Number("nothing", 0), s.control("repetition", Repetition)
 	r = s.Call("factor", "Where", s.Call("no_penalty", "Equal", r, nothing), s.Number("one", 1), r)
