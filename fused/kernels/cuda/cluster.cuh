@@ -37,9 +37,15 @@ __device__ __forceinline__ void WaitForBytes(const ByteCount* count) {
 }
 
 // ArriveAtCluster and WaitForCluster are called by all threads. The wait ends when all blocks have arrived or ended.
+// ReleaseToCluster arrives and shows the thread's stores to those who wait.
 __device__ __forceinline__ void ArriveAtCluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void ReleaseToCluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
 __device__ __forceinline__ void WaitForCluster() {

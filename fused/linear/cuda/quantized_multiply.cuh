@@ -339,7 +339,7 @@ __device__ __forceinline__ void AddUp(int split, int count, char* memory, Sums<k
 #pragma unroll
     for (int i = 0; i < kSums; ++i) mine[(c * kSums + i) * kThreads] = sum[i / 4][c][i % 4];
   }
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  ReleaseToCluster();
   WaitForCluster();
   if (rank != 0) return;
 #pragma unroll 1

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(StageLayout<kEightBits, kTokens>::kThreads, St
     if constexpr (L::kLoaders == kGroup) GiveRegisters<L::kOperands == 1 ? 32 : 88>();
     LoadPlaces<kEightBits, kTokens, kKind>(a, memory);
     if (a.split > 1) {
-      asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+      ReleaseToCluster();
       WaitForCluster();
     }
   } else {

@@ -4,27 +4,14 @@
 // lane belongs to expert 32 * i + lane. The choice goes by integers that are ordered as the scores are, so
 // that an expert is taken once whatever its score: infinities and NaN (the greatest, as in PyTorch) have
 // their place. Anything larger: a block for each row, in scratch memory.
-#include "cuda/common.cuh"
+#include "cuda/keys.cuh"
 
 namespace mojo {
 namespace {
 
 constexpr int kWarps = 4;
 constexpr int kMostInWarp = 512;
-constexpr uint32_t kAll = 0xffffffffu;
 constexpr uint32_t kTaken = 0;  // less than any number's key
-
-// Key maps numbers to integers in the same order; both zeros are equal.
-__device__ __forceinline__ uint32_t Key(float v) {
-  if (v != v) return kAll;
-  const uint32_t bits = __float_as_uint(v + 0.0f);
-  return bits ^ ((bits & 0x80000000u) != 0 ? kAll : 0x80000000u);
-}
-
-// Unkey returns the number; a NaN may have other bits.
-__device__ __forceinline__ float Unkey(uint32_t key) {
-  return __uint_as_float(key ^ ((key & 0x80000000u) != 0 ? 0x80000000u : kAll));
-}
 
 __device__ __forceinline__ float WarpMost(float v) {
 #pragma unroll

@@ -4,7 +4,7 @@
 // token as it is. Nothing is sorted. Top-k and top-p select a key by its digits, from histograms of tokens and of
 // weights. The keys are integers that are ordered as the logits are.
 #include "cuda/cluster.cuh"
-#include "cuda/common.cuh"
+#include "cuda/keys.cuh"
 
 namespace mojo {
 namespace {
@@ -12,21 +12,9 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 constexpr int kBins = 256;
-constexpr int kSegments = 256;   // of the vocabulary, for the sum by ids
-constexpr size_t kWorkers = 64;  // rows that have scratch memory at one time
-constexpr uint32_t kAll = 0xffffffffu;
+constexpr int kSegments = 256;                                             // of the vocabulary, for the sum by ids
+constexpr size_t kWorkers = 64;                                            // rows that have scratch memory at one time
 constexpr uint32_t kLeastFinite = 0x00800000u, kMostFinite = 0xff7fffffu;  // keys
-
-// Key maps numbers to integers in the same order; both zeros are equal, and NaN is the greatest.
-__device__ __forceinline__ uint32_t Key(float v) {
-  if (v != v) return kAll;
-  const uint32_t bits = __float_as_uint(v + 0.0f);
-  return bits ^ ((bits & 0x80000000u) != 0 ? kAll : 0x80000000u);
-}
-
-__device__ __forceinline__ float Unkey(uint32_t key) {
-  return __uint_as_float(key ^ ((key & 0x80000000u) != 0 ? 0x80000000u : kAll));
-}
 
 // Weight is 2^40 * exp(d) for d <= 0, rounded to an integer. Each operation rounds, as in the definition.
 __device__ __forceinline__ uint64_t Weight(double d) {
@@ -66,7 +54,8 @@ struct Team {
   __device__ __forceinline__ void Sync() const {
 #if __CUDA_ARCH__ >= 900
     if (size > 1) {
-      asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+      ReleaseToCluster();
+      WaitForCluster();
       return;
     }
 #endif
