@@ -61,9 +61,7 @@ func (an *analysis) run() *Facts {
 	an.mostVisits = leastVisits + visitsPerNode*an.nodes()
 	for pass := 1; ; pass++ {
 		an.Solving = pass < maxPasses
-		an.differences, an.Equalities, an.Misfits = nil, nil, map[*onnx.Node][Worlds]bool{}
-		an.Short, an.clashes = map[*onnx.Node]int64{}, [Worlds]int{}
-		f := an.propagate()
+		f := an.pass()
 		if an.Solving && an.grows && an.grow(f) {
 			continue
 		}
@@ -86,6 +84,13 @@ func (an *analysis) run() *Facts {
 			return an.propagate()
 		}
 	}
+}
+
+// pass propagates facts through the model, and collects anew what does not fit.
+func (an *analysis) pass() *Facts {
+	an.differences, an.Equalities, an.Misfits = nil, nil, map[*onnx.Node][Worlds]bool{}
+	an.Short, an.clashes = map[*onnx.Node]int64{}, [Worlds]int{}
+	return an.propagate()
 }
 
 // analysis is one run of Analyze.

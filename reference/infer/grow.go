@@ -183,9 +183,7 @@ func (an *analysis) fills(f *Facts) bool {
 		for w := range s.start {
 			s.start[w] = list[min(w, len(list)-1)]
 		}
-		an.differences, an.clashes, an.Equalities = nil, [Worlds]int{}, nil
-		an.Misfits, an.Short = map[*onnx.Node][Worlds]bool{}, map[*onnx.Node]int64{}
-		an.propagate()
+		an.pass()
 		for w := range min(Worlds, len(list)) {
 			if an.clashes[w] > 0 {
 				gap = true
