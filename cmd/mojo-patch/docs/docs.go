@@ -23,7 +23,7 @@ func New(a *cli.App) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			fmt.Fprintf(a.Out, "<!-- Written by `make docs` from the commands themselves. -->\n# The command line\n\n")
 			shared := sharedFlags(c.Root())
-			document(a.Out, c.Root(), shared)
+			visit(c.Root(), func(c *cobra.Command) { document(a.Out, c, shared) })
 			fmt.Fprintf(a.Out, "## Flags of several commands\n\n| Flags | |\n| --- | --- |\n")
 			for _, row := range slices.Sorted(maps.Keys(shared)) {
 				fmt.Fprint(a.Out, row)
@@ -37,21 +37,13 @@ func New(a *cli.App) *cobra.Command {
 // such rows of a flag.
 func sharedFlags(root *cobra.Command) map[string]bool {
 	count := map[string]int{}
-	var visit func(c *cobra.Command)
-	visit = func(c *cobra.Command) {
-		if c.Hidden || c.Name() == "help" {
-			return
-		}
+	visit(root, func(c *cobra.Command) {
 		for _, g := range cli.FlagGroups(c) {
 			for _, row := range flagRows(g.Flags) {
 				count[row]++
 			}
 		}
-		for _, sub := range c.Commands() {
-			visit(sub)
-		}
-	}
-	visit(root)
+	})
 	shared := map[string]bool{}
 	names := map[string]int{}
 	for row, n := range count {
@@ -64,11 +56,19 @@ func sharedFlags(root *cobra.Command) map[string]bool {
 	return shared
 }
 
-// document writes the sections of a command and its subcommands. Of shared flags it writes only the names.
-func document(w io.Writer, c *cobra.Command, shared map[string]bool) {
+// visit calls f for a command and its subcommands that the help shows.
+func visit(c *cobra.Command, f func(*cobra.Command)) {
 	if c.Hidden || c.Name() == "help" {
 		return
 	}
+	f(c)
+	for _, sub := range c.Commands() {
+		visit(sub, f)
+	}
+}
+
+// document writes the section of a command. Of shared flags it writes only the names.
+func document(w io.Writer, c *cobra.Command, shared map[string]bool) {
 	c.InitDefaultHelpFlag()
 	fmt.Fprintf(w, "## %s\n\n%s.\n\n", c.CommandPath(), c.Short)
 	if c.Long != "" {
@@ -105,9 +105,6 @@ func document(w io.Writer, c *cobra.Command, shared map[string]bool) {
 			names[i] = fmt.Sprintf("[schemas/%s.json](schemas/%s.json)", name, name)
 		}
 		fmt.Fprintf(w, "Output of --json: %s.\n\n", strings.Join(names, " or "))
-	}
-	for _, sub := range c.Commands() {
-		document(w, sub, shared)
 	}
 }
 
