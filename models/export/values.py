@@ -13,7 +13,10 @@ def graphs(graph):
 
 
 def number(model):
-    """Names the results of nodes v0, v1, ..., one name everywhere the same. Outputs and weights keep theirs."""
+    """Names the results of nodes v0, v1, ..., one name everywhere the same. Outputs and weights keep theirs.
+
+    The names of nodes lose the path of the module that export.py wraps a model in.
+    """
     names, every = {}, list(graphs(model.graph))
     kept = {value.name for value in model.graph.output}
     kept |= {value.name for g in every for value in (*g.input, *g.initializer)}
@@ -27,5 +30,6 @@ def number(model):
         for node in graph.node:
             node.input[:] = [names.get(name, name) for name in node.input]
             node.output[:] = [names[name] for name in node.output]
+            node.name = node.name.replace("/model/model/", "/", 1)
         for value in (*graph.output, *graph.value_info):
             value.name = names.get(value.name, value.name)
