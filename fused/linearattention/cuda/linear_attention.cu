@@ -18,28 +18,28 @@ constexpr int kShortColumns = 32;                      // of such a block: a lin
 constexpr int kGroups = kThreads * 4 / kShortColumns;  // of threads, each with every kGroups-th row of all columns
 
 // Fetched is the part of a token that a thread fetches for its block: kEach numbers of q and k, and of decay if each
-// row has one.
+// row has one. They stay as they are stored, since to convert them is to wait for them.
 template <class T, int kEach, bool kByChannel>
 struct Fetched {
-  float q[kEach], k[kEach], decay[kByChannel ? kEach : 1];
-  float v[4], beta = 1;
+  T q[kEach], k[kEach], v[4];
+  float decay[kByChannel ? kEach : 1], beta = 1;
 
   __device__ __forceinline__ void Read(const Params& p, int64_t row, int query, int head, int column) {
     const T* qs = static_cast<const T*>(p.q) + (row * p.q_heads + query) * p.key;
-    const T* ks = static_cast<const T*>(p.k) + (row * p.k_heads + head * int64_t{p.k_heads} / p.heads) * p.key;
+    const T* ks = static_cast<const T*>(p.k) + (row * p.k_heads + p.by_keys.Quotient(head)) * p.key;
     const T* vs = static_cast<const T*>(p.v) + (row * p.heads + head) * p.value;
     const float* decays = p.decay + (row * p.heads + head) * p.channels;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int r = threadIdx.x + kThreads * i;
       const bool there = r < p.key;
-      q[i] = there ? ToFloat(qs[r]) : 0.0f;
-      k[i] = there ? ToFloat(ks[r]) : 0.0f;
+      q[i] = there ? qs[r] : FromFloat<T>(0);
+      k[i] = there ? ks[r] : FromFloat<T>(0);
       if (kByChannel) decay[i] = there ? decays[r] : 0.0f;
     }
     if (!kByChannel) decay[0] = p.decay != nullptr ? decays[0] : 0.0f;
 #pragma unroll
-    for (int c = 0; c < 4; ++c) v[c] = column + c < p.value ? ToFloat(vs[column + c]) : 0.0f;
+    for (int c = 0; c < 4; ++c) v[c] = column + c < p.value ? vs[column + c] : FromFloat<T>(0);
     if (p.beta != nullptr) beta = p.beta[row * p.beta_heads + (p.beta_heads == 1 ? 0 : head)];
   }
 };
@@ -54,32 +54,22 @@ struct Shared {
 
 // ShortKeys takes kShortColumns columns of a state of up to kGroups * kRows rows through all tokens.
 //
-// Registers: 128. Shared memory: two Shared, at most 8.5 KB.
+// Registers: 168. Shared memory: two Shared, at most 8.5 KB.
 template <class T, int kRows, bool kByChannel>
 __global__ void __launch_bounds__(kThreads, kRows <= 8 ? 4 : 3) ShortKeys(const Params p) {
   constexpr int kKeys = kGroups * kRows, kEach = (kKeys + kThreads - 1) / kThreads, kWarpCount = kThreads / 32;
   __shared__ Shared<kEach * kThreads> shared[2];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = threadIdx.x / 8;
-  const int tile = blockIdx.x % p.short_tiles, at = blockIdx.x / p.short_tiles;
-  const int head = at % p.heads, each = p.y_heads / p.heads, query = head * each * p.q_heads / p.y_heads;
+  const int at = p.by_tiles.Quotient(blockIdx.x), batch = p.by_heads.Quotient(at);
+  const int tile = blockIdx.x - at * p.tiles, head = at - batch * p.heads, query = p.by_queries.Quotient(head * p.each);
   const int column = tile * kShortColumns + lane % 8 * 4;
-  const int64_t batch = at / p.heads, first = batch * p.tokens;
-  const int64_t place = ((batch * p.heads + head) * p.key + group) * p.value + column;
-  const auto load = [&](const float* from, int i, float (&to)[4]) {
-    const bool there = from != nullptr && group + kGroups * i < p.key;
-    from += place + int64_t{kGroups} * i * p.value;
-    if (p.vectors) {
-      const float4 v = there && column < p.value ? *reinterpret_cast<const float4*>(from) : make_float4(0, 0, 0, 0);
-      to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
-    } else {
-#pragma unroll
-      for (int c = 0; c < 4; ++c) to[c] = there && column + c < p.value ? from[c] : 0.0f;
-    }
-  };
+  const int64_t first = int64_t{batch} * p.tokens;
+  const int64_t place = (int64_t{at} * p.key + group) * p.value + column, step = int64_t{kGroups} * p.value;
+  const int rows = column < p.value ? p.key : 0;  // of the thread's columns
   // write stores the row of Y of a token and one of the state's queries.
   const auto write = [&](int t, int e, float4 row) {
     const float y[4] = {row.x, row.y, row.z, row.w};
-    T* to = static_cast<T*>(p.y) + ((first + t) * p.y_heads + head * each + e) * p.value + column;
+    T* to = static_cast<T*>(p.y) + ((first + t) * p.y_heads + head * p.each + e) * p.value + column;
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       if (column + c < p.value) to[c] = FromFloat<T>(y[c] * p.scale);
@@ -90,12 +80,13 @@ __global__ void __launch_bounds__(kThreads, kRows <= 8 ? 4 : 3) ShortKeys(const 
     float qq = 0, kk = 0, kq = 0;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      to->q[threadIdx.x + kThreads * i] = token.q[i];
-      to->k[threadIdx.x + kThreads * i] = token.k[i];
+      const float q = ToFloat(token.q[i]), k = ToFloat(token.k[i]);
+      to->q[threadIdx.x + kThreads * i] = q;
+      to->k[threadIdx.x + kThreads * i] = k;
       if (kByChannel) to->factor[threadIdx.x + kThreads * i] = Factor(token.decay[i]);
-      qq = fmaf(token.q[i], token.q[i], qq);
-      kk = fmaf(token.k[i], token.k[i], kk);
-      kq = fmaf(token.k[i], token.q[i], kq);
+      qq = fmaf(q, q, qq);
+      kk = fmaf(k, k, kk);
+      kq = fmaf(k, q, kq);
     }
     if (p.l2_norm) qq = WarpSum(qq), kk = WarpSum(kk);
     kq = WarpSum(kq);
@@ -103,14 +94,28 @@ __global__ void __launch_bounds__(kThreads, kRows <= 8 ? 4 : 3) ShortKeys(const 
   };
 
   WaitForPrevious();
-  float state[kRows][4];
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) load(p.past, i, state[i]);
   Fetched<T, kEach, kByChannel> now, next;
-  if (p.tokens > 0) {
-    now.Read(p, first, query, head, column);
-    stage(now, &shared[0]);
+  if (p.tokens > 0) now.Read(p, first, query, head, column);
+  float state[kRows][4] = {};
+  const float* from = p.past + place;
+  if (p.past != nullptr && p.vectors) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i, from += step) {
+      if (group + kGroups * i < rows) {
+        const float4 row = *reinterpret_cast<const float4*>(from);
+        state[i][0] = row.x, state[i][1] = row.y, state[i][2] = row.z, state[i][3] = row.w;
+      }
+    }
+  } else if (p.past != nullptr) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i, from += step) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if (group + kGroups * i < rows && column + c < p.value) state[i][c] = from[c];
+      }
+    }
   }
+  if (p.tokens > 0) stage(now, &shared[0]);
   __syncthreads();
   for (int t = 0; t < p.tokens; ++t) {
     Shared<kEach * kThreads>& s = shared[t % 2];
@@ -165,11 +170,11 @@ __global__ void __launch_bounds__(kThreads, kRows <= 8 ? 4 : 3) ShortKeys(const 
     float u[4];
     if (p.beta != nullptr) {
       const float4 had = product(0);
-      u[0] = now.beta * (now.v[0] - had.x), u[1] = now.beta * (now.v[1] - had.y);
-      u[2] = now.beta * (now.v[2] - had.z), u[3] = now.beta * (now.v[3] - had.w);
+      u[0] = now.beta * (ToFloat(now.v[0]) - had.x), u[1] = now.beta * (ToFloat(now.v[1]) - had.y);
+      u[2] = now.beta * (ToFloat(now.v[2]) - had.z), u[3] = now.beta * (ToFloat(now.v[3]) - had.w);
     } else {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) u[c] = now.v[c];
+      for (int c = 0; c < 4; ++c) u[c] = ToFloat(now.v[c]);
     }
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -184,9 +189,9 @@ __global__ void __launch_bounds__(kThreads, kRows <= 8 ? 4 : 3) ShortKeys(const 
           make_float4(fmaf(kq, u[0], seen.x), fmaf(kq, u[1], seen.y), fmaf(kq, u[2], seen.z), fmaf(kq, u[3], seen.w)));
     }
     // More queries of the same state: a block sums them one after the other.
-    for (int e = 1; e < each; ++e) {
-      const T* qs =
-          static_cast<const T*>(p.q) + ((first + t) * p.q_heads + (head * each + e) * p.q_heads / p.y_heads) * p.key;
+    for (int e = 1; e < p.each; ++e) {
+      const int other = p.by_queries.Quotient(head * p.each + e);
+      const T* qs = static_cast<const T*>(p.q) + ((first + t) * p.q_heads + other) * p.key;
       float squares = 0, seen[4] = {};
       for (int r = lane; p.l2_norm && r < p.key; r += 32) squares = fmaf(ToFloat(qs[r]), ToFloat(qs[r]), squares);
       const float unit = p.l2_norm ? 1 / sqrtf(WarpSum(squares) + p.epsilon) : 1.0f;
@@ -212,18 +217,22 @@ __global__ void __launch_bounds__(kThreads, kRows <= 8 ? 4 : 3) ShortKeys(const 
     }
     now = next;
   }
-  if (p.present == nullptr || column >= p.value) return;
+  if (p.present == nullptr) return;
+  float* to = p.present + place;
+  if (p.vectors) {
 #pragma unroll
-  for (int i = 0; i < kRows; ++i) {
-    if (group + kGroups * i >= p.key) continue;
-    float* to = p.present + place + int64_t{kGroups} * i * p.value;
-    if (p.vectors) {
-      *reinterpret_cast<float4*>(to) = make_float4(state[i][0], state[i][1], state[i][2], state[i][3]);
-    } else {
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        if (column + c < p.value) to[c] = state[i][c];
+    for (int i = 0; i < kRows; ++i, to += step) {
+      if (group + kGroups * i < rows) {
+        *reinterpret_cast<float4*>(to) = make_float4(state[i][0], state[i][1], state[i][2], state[i][3]);
       }
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kRows; ++i, to += step) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      if (group + kGroups * i < rows && column + c < p.value) to[c] = state[i][c];
     }
   }
 }
@@ -232,7 +241,7 @@ constexpr int kMostKeys = 256;  // of ShortKeys
 
 template <class T, int kRows>
 cudaError_t RunShort(const Params& p, cudaStream_t stream) {
-  const size_t blocks = static_cast<size_t>(p.batch) * p.heads * p.short_tiles;
+  const size_t blocks = static_cast<size_t>(p.batch) * p.heads * p.tiles;
   if (blocks > INT32_MAX) return cudaErrorInvalidValue;
   const dim3 grid(static_cast<unsigned>(blocks)), block(kThreads);
   if (p.decay != nullptr && p.channels > 1) return Launch(ShortKeys<T, kRows, true>, grid, block, 0, stream, p);
@@ -265,6 +274,8 @@ cudaError_t MojoCudaLinearAttention(const MojoLinearAttentionArgs* args, cudaStr
     if (size > INT32_MAX) return cudaErrorInvalidValue;
   }
   if (mojo::RunsInChunks(*args)) return mojo::RunChunks(*args, stream);
+  const size_t columns = args->key <= mojo::kMostKeys ? mojo::kShortColumns : mojo::kColumns;
+  const size_t tiles = mojo::DivideUp(args->value, columns), each = args->y_heads / args->heads;
   float* states = args->present != nullptr ? args->present : static_cast<float*>(args->scratch);
   const mojo::Params p = {
       args->q,
@@ -286,11 +297,15 @@ cudaError_t MojoCudaLinearAttention(const MojoLinearAttentionArgs* args, cudaStr
       static_cast<int>(args->y_heads),
       static_cast<int>(args->beta_heads),
       static_cast<int>(args->channels),
-      static_cast<int>(mojo::DivideUp(args->value, mojo::kColumns)),
-      static_cast<int>(mojo::DivideUp(args->value, mojo::kShortColumns)),
+      static_cast<int>(tiles),
       args->scale,
       args->epsilon,
       args->l2_norm,
-      args->value % mojo::kColumns == 0 && mojo::Aligned(args->past, 16) && mojo::Aligned(states, 16)};
+      args->value % mojo::kColumns == 0 && mojo::Aligned(args->past, 16) && mojo::Aligned(states, 16),
+      static_cast<int>(each),
+      mojo::Divisor(tiles),
+      mojo::Divisor(args->heads),
+      mojo::Divisor(args->heads / args->k_heads),
+      mojo::Divisor(args->y_heads / args->q_heads)};
   return mojo::OfType(args->type, [&](auto t) { return mojo::RunType<decltype(t)>(p, stream); });
 }

@@ -6,6 +6,22 @@
 namespace mojo {
 namespace {
 
+// Divisor divides numbers below 2^31 by one that the host knows, with a product: a block's division by an argument
+// takes as long as 25 instructions that wait for each other (Granlund and Montgomery, 1994).
+struct Divisor {
+  uint32_t factor, shift;
+
+  explicit Divisor(size_t d) : factor(0), shift(0) {
+    while (uint64_t{1} << shift < d) ++shift;
+    factor = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d)) / d + 1);
+  }
+
+  __device__ __forceinline__ int Quotient(int n) const {
+    const uint32_t high = __umulhi(n, factor);
+    return static_cast<int>((high + n) >> shift);
+  }
+};
+
 // Params are the arguments of a kernel.
 struct Params {
   const void* q;
@@ -19,10 +35,13 @@ struct Params {
   float* states;  // of LongKeys: present, or scratch memory
   int64_t batch;
   int tokens, key, value, q_heads, k_heads, heads, y_heads, beta_heads, channels;
-  int tiles, short_tiles;  // of a head's columns
+  int tiles;  // of a head's columns
   float scale, epsilon;
   bool l2_norm;
   bool vectors;  // 16 bytes of a state at a time
+  int each;      // heads of y with the same state
+  Divisor by_tiles, by_heads;
+  Divisor by_keys, by_queries;  // heads with the same head of k, and heads of y with the same head of q
 };
 
 // Factor is e^x to little more than half a unit in the last place, as on the CPU: a factor is applied once for each
