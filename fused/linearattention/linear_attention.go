@@ -119,7 +119,7 @@ var linearAttentionForms = []linearAttentionForm{
 	{q: 2, k: 2, v: 4, norm: true, batch: 2, tokens: 70, key: 16, val: 70, decay: 1, beta: 4},
 	{q: 2, k: 2, v: 4, norm: true, batch: 1, tokens: 1, key: 32, val: 130, past: true, decay: 1, beta: 4},
 	{q: 4, k: 2, v: 2, norm: true, batch: 2, tokens: 3, key: 12, val: 16, past: true, decay: -1, beta: 1},
-	{q: 2, k: 2, v: 2, norm: true, batch: 3, tokens: 130, key: 24, val: 17, past: true, perChannel: true, decay: 1,
+	{q: 2, k: 2, v: 2, norm: true, batch: 2, tokens: 770, key: 24, val: 17, past: true, perChannel: true, decay: 1,
 		beta: 2},
 	{q: 4, k: 2, v: 4, norm: true, batch: 2, tokens: 0, key: 4, val: 5, past: true, decay: 1, beta: 4},
 	{q: 2, k: 2, v: 2, batch: 1, tokens: 2, key: 5, val: 6, decay: -1, beta: 2},

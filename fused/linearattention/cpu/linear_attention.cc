@@ -2,7 +2,8 @@
 //
 // The columns of a head's state are independent, so each task of LinearAttention takes some columns of one head through
 // all tokens, with its part of the state in the nearest cache. One token, a decode step, reads past and writes present;
-// results do not depend on the division of columns.
+// results do not depend on the division of columns. Columns of a head read the same keys and queries, so they take
+// turns: each goes through kTurn tokens, which stay in the processor's caches, and the pages that they are in, too.
 #include "linearattention/common/linear_attention.h"
 
 #include <string.h>
@@ -16,6 +17,7 @@ namespace mojo {
 namespace {
 
 constexpr float kNoDecay = 1;
+constexpr size_t kTurn = 256;
 
 // Go is the shared state of one run's tasks.
 struct Go {
@@ -52,43 +54,55 @@ void Prepare(const Go& go, size_t begin, size_t end) {
   }
 }
 
-// Scan takes the blocks of columns from begin to end - 1 through all tokens.
-void Scan(const Go& go, size_t begin, size_t end) {
+// ScanHead takes the blocks of columns from begin to end - 1 of a head of a sequence through all tokens.
+void ScanHead(const Go& go, size_t b, size_t head, size_t begin, size_t end) {
   const LinearAttentionTensors& t = go.t;
   const ElementType type = go.type;
-  for (size_t i = begin; i < end; ++i) {
-    const size_t block = i % go.blocks, head = i / go.blocks % t.heads, b = i / go.blocks / t.heads;
-    const size_t row = b * t.tokens, each = t.y_heads / t.heads, state = (b * t.heads + head) * t.key * t.value;
-    const size_t q = (row * t.q_heads + head * each * t.q_heads / t.y_heads) * t.key;
-    const size_t k = (row * t.k_heads + head * t.k_heads / t.heads) * t.key;
-    LinearScanArgs args{};
-    args.q = (go.q == nullptr ? static_cast<const float*>(t.q) : go.q) + q;
-    args.q_step = t.q_heads * t.key;
-    args.queries = each;
-    args.k = (go.k == nullptr ? static_cast<const float*>(t.k) : go.k) + k;
-    args.k_step = t.k_heads * t.key;
+  const size_t each = t.y_heads / t.heads, state = (b * t.heads + head) * t.key * t.value;
+  const size_t query = head * each * t.q_heads / t.y_heads, key = head * t.k_heads / t.heads;
+  LinearScanArgs args{};
+  args.q_step = t.q_heads * t.key;
+  args.queries = each;
+  args.k_step = t.k_heads * t.key;
+  args.v_step = t.heads * t.value;
+  args.type = type;
+  args.factors = &kNoDecay;
+  if (go.factors != nullptr) {
+    args.factors_step = t.heads * t.channels;
+    args.by_channel = t.channels > 1;
+  }
+  args.beta_step = t.beta_heads;
+  args.y_step = t.y_heads * t.value;
+  args.past = t.past == nullptr ? nullptr : t.past + state;
+  args.room = go.states == nullptr ? nullptr : go.states + state;
+  args.depth = t.key;
+  args.columns = t.value;
+  args.scale = go.attributes.scale;
+  for (size_t token = 0; token < t.tokens; token += args.tokens) {
+    // The last turn is never a single token: that would divide the columns in another way.
+    const size_t left = t.tokens - token, row = b * t.tokens + token;
+    args.tokens = left < 2 * kTurn ? left : kTurn;
+    args.resumes = token > 0;
+    args.present = t.present == nullptr || args.tokens < left ? nullptr : t.present + state;
+    args.q = (go.q == nullptr ? static_cast<const float*>(t.q) : go.q) + (row * t.q_heads + query) * t.key;
+    args.k = (go.k == nullptr ? static_cast<const float*>(t.k) : go.k) + (row * t.k_heads + key) * t.key;
     args.v = At(t.v, (row * t.heads + head) * t.value, type);
-    args.v_step = t.heads * t.value;
-    args.type = type;
-    args.factors = &kNoDecay;
-    if (go.factors != nullptr) {
-      args.factors = go.factors + (row * t.heads + head) * t.channels;
-      args.factors_step = t.heads * t.channels;
-      args.by_channel = t.channels > 1;
-    }
+    if (go.factors != nullptr) args.factors = go.factors + (row * t.heads + head) * t.channels;
     if (t.beta != nullptr) args.beta = t.beta + row * t.beta_heads + (t.beta_heads > 1 ? head : 0);
-    args.beta_step = t.beta_heads;
     args.y = const_cast<char*>(At(t.y, (row * t.y_heads + head * each) * t.value, type));
-    args.y_step = t.y_heads * t.value;
-    args.past = t.past == nullptr ? nullptr : t.past + state;
-    args.present = t.present == nullptr ? nullptr : t.present + state;
-    args.room = go.states == nullptr ? nullptr : go.states + state;
-    args.tokens = t.tokens;
-    args.depth = t.key;
-    args.columns = t.value;
-    args.scale = go.attributes.scale;
-    const size_t first = block * go.columns;
-    go.kernels.linear_scan(args, first, std::min(first + go.columns, t.value));
+    for (size_t block = begin; block < end; ++block) {
+      const size_t first = block * go.columns;
+      go.kernels.linear_scan(args, first, std::min(first + go.columns, t.value));
+    }
+  }
+}
+
+// Scan takes the blocks of columns of all heads from begin to end - 1 through all tokens.
+void Scan(const Go& go, size_t begin, size_t end) {
+  while (begin < end) {
+    const size_t head = begin / go.blocks, first = begin % go.blocks, count = std::min(end - begin, go.blocks - first);
+    ScanHead(go, head / go.t.heads, head % go.t.heads, first, first + count);
+    begin += count;
   }
 }
 

@@ -88,15 +88,31 @@ void Compare(const mojo::KernelTable& kernels, const Sizes& s, double least, dou
   }
   for (const double result : results) greatest = fmax(greatest, fabs(result));
   const double units = 4 * Epsilon(mojo::kFloat32) * sqrt(static_cast<double>(s.tokens));
-  for (size_t i = 0; i < y.size(); ++i) {
-    Check(Near(y.Get(i), results[i], units * fmax(greatest, greatest_state)),
-          "%s: LinearAttention of %zu tokens, decays from %g to %g: y[%zu] is %.9g, want %.9g", kernels.name, s.tokens,
-          least, most, i, y.Get(i), results[i]);
-  }
-  for (size_t i = 0; i < state; ++i) {
-    Check(Near(present.Get(i), want[i], units * greatest_state),
-          "%s: LinearAttention of %zu tokens, decays from %g to %g: present[%zu] is %.9g, want %.9g", kernels.name,
-          s.tokens, least, most, i, present.Get(i), want[i]);
+  const auto check = [&](const char* how) {
+    for (size_t i = 0; i < y.size(); ++i) {
+      Check(Near(y.Get(i), results[i], units * fmax(greatest, greatest_state)),
+            "%s: LinearAttention of %zu tokens%s, decays from %g to %g: y[%zu] is %.9g, want %.9g", kernels.name,
+            s.tokens, how, least, most, i, y.Get(i), results[i]);
+    }
+    for (size_t i = 0; i < state; ++i) {
+      Check(Near(present.Get(i), want[i], units * greatest_state),
+            "%s: LinearAttention of %zu tokens%s, decays from %g to %g: present[%zu] is %.9g, want %.9g", kernels.name,
+            s.tokens, how, least, most, i, present.Get(i), want[i]);
+    }
+  };
+  check("");
+  if (s.tokens > 3) {
+    LinearScanArgs turn = args;
+    turn.tokens = s.tokens / 2, turn.present = nullptr;
+    run(turn, 0, s.columns);
+    turn.q += turn.tokens * turn.q_step, turn.k += turn.tokens * turn.k_step;
+    turn.v = Floats(v) + turn.tokens * turn.v_step, turn.y = Floats(y) + turn.tokens * turn.y_step;
+    turn.factors += turn.tokens * turn.factors_step;
+    if (s.beta) turn.beta += turn.tokens;
+    turn.tokens = s.tokens - turn.tokens, turn.present = args.present, turn.resumes = true;
+    run(turn, 0, s.columns);
+    check(" in two turns");
+    run(args, 0, s.columns);
   }
   CompareTypes(kernels.name, args, y.size(), s.tokens * s.columns, [&] { run(args, 0, s.columns); });
   args.y = parts.data();

@@ -336,8 +336,9 @@ struct LinearScanArgs {
   void* y;  // [queries, columns] for each token
   size_t y_step;
   const float* past;  // [depth, columns]; null: zeros
-  float* present;     // as past, may be its memory; null: not read
+  float* present;     // as past, may be its memory; null: the state stays in room
   float* room;        // for as many numbers; may be null for one token that has past and present
+  bool resumes;       // the state is in room, from the tokens before, instead of past
   size_t tokens;
   size_t depth;
   size_t columns;

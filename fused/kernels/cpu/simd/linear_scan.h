@@ -214,8 +214,8 @@ struct ScanState {
 template <Rule kRule, size_t kVectors, class Lanes>
 void ScanStrip(const LinearScanArgs& args, size_t first, Lanes lanes, size_t width) {
   ScanState<kRule, kVectors, Lanes> strip{args, first, lanes, width, nullptr, 0};
-  if (args.past == nullptr) {
-    for (size_t i = 0; i < args.depth * width; ++i) strip.Room()[i] = 0;
+  if (args.resumes || args.past == nullptr) {
+    for (size_t i = 0; !args.resumes && i < args.depth * width; ++i) strip.Room()[i] = 0;
     strip.from = strip.Room(), strip.from_step = width;
   } else {
     strip.from = args.past + first, strip.from_step = args.columns;
@@ -310,7 +310,7 @@ static inline void ChannelScan(const ChannelScanArgs& args, size_t begin, size_t
 
 // ScanColumn takes a state of one column through all tokens. Its vectors lie along the keys.
 static inline void ScanColumn(const LinearScanArgs& args) {
-  const float* from = args.past;
+  const float* from = args.resumes ? args.room : args.past;
   for (size_t i = 0; from == nullptr && i < args.depth; ++i) args.room[i] = 0;
   if (from == nullptr) from = args.room;
   for (size_t t = 0; t < args.tokens; ++t) {
