@@ -62,8 +62,9 @@ func (g *Generator) newBatch(prompts [][]int64, samplers ...*Sampler) (*batch, e
 		}
 	}
 	if len(samplers) > 0 && g.canSample(prompts) {
-		b.sampled = &sampled{samplers: samplers}
-		if samplers[0].opts.penalises() && !g.layout.hasBuffers() {
+		b.sampled = &sampled{samplers,
+			slices.ContainsFunc(samplers, func(s *Sampler) bool { return s.opts.penalises() })}
+		if b.sampled.penalises && !g.layout.hasBuffers() {
 			b.steady = false // no memory has room for all tokens
 		}
 	}
@@ -209,7 +210,7 @@ func (b *batch) run(ctx context.Context, starts []int, fresh int) error {
 		}
 	}
 	if err == nil && b.sampled != nil {
-		err = b.bindSample(starts, fresh)
+		err = b.bindSample(b.sampleRows())
 	}
 	if err == nil {
 		err = b.bindOutputs()

@@ -132,6 +132,7 @@ type pagedEnd struct {
 	past   int // tokens in the pools
 	ended  bool
 	logits [][]float32 // after the last token, and before it after those that are proposed
+	chosen []int64     // instead of logits, if the model chooses
 }
 
 func (p *pagedBatch) end(i int) {
@@ -294,6 +295,9 @@ func (b *batch) runPaged(ctx context.Context, step []pagedPart) error {
 	for _, p := range l.others {
 		err = errors.Join(err, feed(p, make([]int64, len(ids)), int64(len(ids))))
 	}
+	if err == nil && b.sampled != nil {
+		err = b.bindSample(b.pagedRows(step, cumulative))
+	}
 	if err == nil {
 		err = b.bindOutputs()
 	}
@@ -309,24 +313,64 @@ func (b *batch) runPaged(ctx context.Context, step []pagedPart) error {
 	return b.keepRows(step, cumulative)
 }
 
-// keepRows copies the logits of the sequences that have no further tokens.
-func (b *batch) keepRows(step []pagedPart, cumulative []int64) error {
-	rows := 1
-	for _, d := range b.logits.dims[:max(0, len(b.logits.dims)-1)] {
-		rows *= int(d)
+// pagedRows describes the choice of tokens in a run: after the last token of each part that ends a sequence, and before
+// it after those that are proposed. All other rows are greedy.
+func (b *batch) pagedRows(step []pagedPart, cumulative []int64) []sampleRow {
+	rows := len(step)
+	if b.g.layout.everyToken() {
+		rows = int(cumulative[rows])
 	}
-	if tokens := int(cumulative[len(step)]); len(b.logits.dims) != 2 || rows != tokens && rows != len(step) {
-		return fmt.Errorf("the logits have the shape %v, but the inputs had %d tokens of %d sequences", b.logits.dims,
-			tokens, len(step))
+	list := make([]sampleRow, rows)
+	for k, part := range step {
+		i := part.sequence
+		ids := b.sequences[i]
+		if b.paged.ends[i].past+part.added < len(ids) {
+			continue
+		}
+		at, n := rowsOfPart(k, cumulative, rows, b.proposed[i])
+		for j := range n {
+			list[at+j] = b.sampled.samplers[i].row(j, ids[:len(ids)-n+1+j], b.prompts[i])
+		}
+	}
+	return list
+}
+
+// everyToken reports whether a paged model returns logits after each token.
+func (l *layout) everyToken() bool {
+	return len(l.logits.dims) == 0 || l.logits.dims[0] == l.ids.dims[0]
+}
+
+// rowsOfPart returns the first of the rows after the last token of part k and the proposed ones, and their number.
+func rowsOfPart(k int, cumulative []int64, rows, proposed int) (at, n int) {
+	if n = 1 + proposed; rows == int(cumulative[len(cumulative)-1]) {
+		return int(cumulative[k+1]) - n, n
+	}
+	return k, n
+}
+
+// keepRows copies the logits, or the tokens, of the sequences that have no further tokens.
+func (b *batch) keepRows(step []pagedPart, cumulative []int64) error {
+	rows := len(b.chosen)
+	if b.sampled == nil {
+		rows = 1
+		for _, d := range b.logits.dims[:max(0, len(b.logits.dims)-1)] {
+			rows *= int(d)
+		}
+	}
+	tokens := int(cumulative[len(step)])
+	if b.sampled == nil && len(b.logits.dims) != 2 || rows != tokens && rows != len(step) {
+		return fmt.Errorf("%q has %d rows of logits %v, but the inputs had %d tokens of %d sequences", b.chooses(),
+			rows, b.logits.dims, tokens, len(step))
 	}
 	for k, part := range step {
 		e := &b.paged.ends[part.sequence]
 		if e.past += part.added; e.past < len(b.sequences[part.sequence]) {
 			continue
 		}
-		at, n := k, 1+b.proposed[part.sequence]
-		if tokens := int(cumulative[len(step)]); rows == tokens {
-			at = int(cumulative[k+1]) - n
+		at, n := rowsOfPart(k, cumulative, rows, b.proposed[part.sequence])
+		if b.sampled != nil {
+			e.chosen = append(e.chosen[:0], b.chosen[at:at+n]...)
+			continue
 		}
 		e.logits = append(e.logits[:min(n, len(e.logits))], make([][]float32, max(0, n-len(e.logits)))...)
 		for j := range e.logits {

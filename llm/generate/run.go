@@ -15,6 +15,8 @@ import (
 // Options controls how tokens are chosen and when a sequence ends.
 type Options struct {
 	Sampling Sampling // the zero value is greedy
+	// Samplings, unless it is nil, has the options of each prompt instead.
+	Samplings []Sampling
 	// Choose chooses the next token of a prompt instead of Sampling. It must not keep or change the logits.
 	Choose func(prompt int, logits []float32) (int64, error)
 
@@ -77,13 +79,16 @@ func (g *Generator) Start(o Options, prompts ...[]int64) (*Run, error) {
 	if limit := int(g.layout.positions); limit > 0 && (o.MaxContext == 0 || limit < o.MaxContext) {
 		r.options.MaxContext = limit
 	}
+	if n := len(o.Samplings); o.Samplings != nil && n != len(prompts) {
+		return nil, fmt.Errorf("options of a run: %d prompts, but sampling options of %d", len(prompts), n)
+	}
 	for i, p := range prompts {
 		s := &sequence{Sequence: Sequence{Prompt: p}, cut: cutter{stops: o.StopTexts}}
 		if err := g.checkPrompt(p, r.options.MaxContext); err != nil {
 			return nil, fmt.Errorf("prompt %d: %w", i, err)
 		}
 		var err error
-		if s.sampler, err = NewSampler(o.Sampling); err != nil {
+		if s.sampler, err = NewSampler(o.sampling(i)); err != nil {
 			return nil, err
 		}
 		if o.NewStream != nil {
@@ -93,6 +98,14 @@ func (g *Generator) Start(o Options, prompts ...[]int64) (*Run, error) {
 		r.times.PromptTokens += len(p)
 	}
 	return r, nil
+}
+
+// sampling returns the options of a prompt.
+func (o *Options) sampling(prompt int) Sampling {
+	if o.Samplings != nil {
+		return o.Samplings[prompt]
+	}
+	return o.Sampling
 }
 
 func (g *Generator) checkPrompt(ids []int64, limit int) error {
@@ -139,7 +152,7 @@ func (r *Run) Tokens(ctx context.Context) iter.Seq2[Token, error] {
 			if err != nil && len(group) > 1 && ctx.Err() == nil && r.sequences[group[0]].IDs == nil {
 				groups, err = append(alone(group), groups...), nil // the graph takes one sequence at a time
 				for _, i := range group {                          // with the random numbers of a first run
-					r.sequences[i].sampler, _ = NewSampler(r.options.Sampling)
+					r.sequences[i].sampler, _ = NewSampler(r.options.sampling(i))
 				}
 			} else {
 				r.groups = append(r.groups, group)
@@ -210,7 +223,7 @@ func (r *Run) generate(ctx context.Context, group []int, yield func(Token, error
 	if r.options.Speculate > 0 {
 		b.steady, b.presents = false, map[string]*ort.Value{}
 	}
-	b.greedy = r.options.Choose == nil && !r.options.Margins && r.options.Sampling.likeliest()
+	b.greedy = r.options.Choose == nil && !r.options.Margins && r.likeliest()
 	if err := b.advance(ctx, r.options.PrefillSize); err != nil {
 		return false, err
 	}
@@ -293,11 +306,7 @@ func (r *Run) propose(ctx context.Context, b *batch, drafted drafts, k int, s *s
 func (r *Run) next(b *batch, k, i int) (Token, error) {
 	s, o := r.sequences[i], &r.options
 	t := Token{Prompt: i}
-	if b.chosen != nil {
-		if t.ID = b.chosen[k]; t.ID < 0 {
-			return Token{}, errNoToken
-		}
-	} else if err := r.choose(b, k, &t); err != nil {
+	if err := r.choose(b, k, &t); err != nil {
 		return Token{}, err
 	}
 	if n := len(s.IDs); n > 0 {
@@ -318,9 +327,16 @@ func (r *Run) next(b *batch, k, i int) (Token, error) {
 	return t, nil
 }
 
-// choose chooses the next token by the logits of row k of the batch.
-func (r *Run) choose(b *batch, k int, t *Token) error {
+// choose chooses the next token by the logits of row k of the batch, or takes the one that the model chose.
+func (r *Run) choose(b *batch, k int, t *Token) (err error) {
 	s, o := r.sequences[t.Prompt], &r.options
+	if b.chosen != nil {
+		if o.sampling(t.Prompt).Temperature > 0 {
+			s.sampler.random()
+		}
+		t.ID, err = b.drawn(k)
+		return err
+	}
 	logits, err := b.row(k)
 	if err != nil {
 		return err

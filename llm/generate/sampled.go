@@ -50,13 +50,33 @@ func findSample(m *onnx.Model, logits string) *samplePorts {
 }
 
 // sampled is how a model chooses the tokens of a batch. The host draws the random numbers.
-type sampled struct{ samplers []*Sampler }
+type sampled struct {
+	samplers  []*Sampler // of each sequence
+	penalises bool       // whether Sample reads earlier tokens
+}
+
+// sampleRow describes the choice from one row of logits. The token of a row without a sampler is not read.
+type sampleRow struct {
+	sampler *Sampler
+	random  int64
+	tokens  []int64 // all earlier ones
+	prompt  int
+}
+
+// row describes the choice after tokens, which is the next one but n.
+func (s *Sampler) row(n int, tokens []int64, prompt int) sampleRow {
+	r := sampleRow{s, 0, tokens, prompt}
+	if s.opts.Temperature > 0 {
+		r.random = s.ahead(n)
+	}
+	return r
+}
 
 // samplersOf returns the samplers of a group of sequences whose tokens the model may choose, and nil if the host must
 // read the logits.
 func (r *Run) samplersOf(group []int) []*Sampler {
 	o := &r.options
-	if o.Choose != nil || o.Margins || o.Speculate > 0 || r.g.chooses && o.Sampling.likeliest() {
+	if o.Choose != nil || o.Margins || o.Speculate > 0 && r.g.layout.paged == nil || r.g.chooses && r.likeliest() {
 		return nil
 	}
 	list := make([]*Sampler, len(group))
@@ -66,9 +86,14 @@ func (r *Run) samplersOf(group []int) []*Sampler {
 	return list
 }
 
+// likeliest reports whether every sequence takes the tokens of the greatest logits.
+func (r *Run) likeliest() bool {
+	return !slices.ContainsFunc(r.sequences, func(s *sequence) bool { return !s.sampler.opts.likeliest() })
+}
+
 // canSample reports whether the model chooses tokens, and whether the last slot of each sequence is its last token.
 func (g *Generator) canSample(prompts [][]int64) bool {
-	if g.layout.sample == nil || g.layout.paged != nil || !g.layout.cached() && g.layout.sequence() > 0 {
+	if g.layout.sample == nil || !g.layout.cached() && g.layout.sequence() > 0 {
 		return false
 	}
 	return !g.right || !slices.ContainsFunc(prompts, func(p []int64) bool { return len(p) != len(prompts[0]) })
@@ -82,6 +107,19 @@ func (b *batch) chooses() string {
 	return b.g.layout.logits.name
 }
 
+// drawn returns the token that the model chose after the last token of a sequence that is not only proposed.
+func (b *batch) drawn(i int) (int64, error) {
+	list, at := b.chosen, i
+	if b.paged != nil {
+		list = b.paged.ends[i].chosen
+		at = len(list) - 1 - b.proposed[i]
+	}
+	if list[at] >= 0 {
+		return list[at], nil
+	}
+	return 0, errNoToken
+}
+
 // controls returns the options as Sample takes them.
 func (o *Sampling) controls() []float32 {
 	list := make([]float32, sample.Controls)
@@ -93,44 +131,50 @@ func (o *Sampling) controls() []float32 {
 	return list
 }
 
-// sampleInputs returns the inputs of Sample: the options, a random number for each sequence if draws says so, and its
-// first length tokens if penalties read them.
-func (b *batch) sampleInputs(draws bool, length int) ([]*onnx.Tensor, error) {
-	p, rows := b.g.layout.sample, b.rows()
-	opts := &b.sampled.samplers[0].opts
-	random := make([]int64, rows)
+// sampleRows returns a row for each sequence of a batch without pools.
+func (b *batch) sampleRows() []sampleRow {
+	list := make([]sampleRow, b.rows())
 	for i, s := range b.sampled.samplers {
-		if draws && opts.Temperature > 0 {
-			random[i] = s.random()
-		}
+		list[i] = s.row(0, b.sequences[i], b.prompts[i])
 	}
-	list := []*onnx.Tensor{onnx.NewFloat32s(p.controls, []int64{1, sample.Controls}, opts.controls()),
-		onnx.NewInt64s(p.random, random)}
-	if !opts.penalises() {
-		return list, nil
-	}
-	tokens, prompt := make([]int64, rows*length), make([]int64, rows)
-	for i := range tokens {
-		tokens[i] = -1
-	}
-	for i, s := range b.sequences {
-		copy(tokens[i*length:(i+1)*length], s)
-		prompt[i] = int64(b.prompts[i])
-	}
-	t := onnx.NewInt64s(p.tokens, tokens)
-	t.Dims = []int64{int64(rows), int64(length)}
-	return append(list, t, onnx.NewInt64s(p.prompt, prompt)), nil
+	return list
 }
 
-// bindSample binds the inputs of Sample for a run of fresh slots. Only a run that ends with the last tokens draws.
-func (b *batch) bindSample(starts []int, fresh int) error {
-	last, longest := true, 0
-	for i, s := range b.sequences {
-		last = last && starts[i]+fresh >= b.left[i]+len(s)
-		longest = max(longest, len(s))
+// sampleInputs returns the inputs of Sample: options and a random number of each row, and length tokens if penalties
+// read them.
+func (b *batch) sampleInputs(list []sampleRow, length int) []*onnx.Tensor {
+	p, rows := b.g.layout.sample, int64(len(list))
+	var controls []float32
+	random, prompt := make([]int64, rows), make([]int64, rows)
+	for i, r := range list {
+		opts := &Sampling{}
+		if r.sampler != nil {
+			opts = &r.sampler.opts
+		}
+		controls = append(controls, opts.controls()...)
+		random[i], prompt[i] = r.random, int64(r.prompt)
 	}
-	list, err := b.sampleInputs(last, longest)
-	for _, t := range list {
+	out := []*onnx.Tensor{onnx.NewFloat32s(p.controls, []int64{rows, sample.Controls}, controls),
+		onnx.NewInt64s(p.random, random)}
+	if !b.sampled.penalises {
+		return out
+	}
+	tokens := slices.Repeat([]int64{-1}, len(list)*length)
+	for i, r := range list {
+		copy(tokens[i*length:(i+1)*length], r.tokens)
+	}
+	t := onnx.NewInt64s(p.tokens, tokens)
+	t.Dims = []int64{rows, int64(length)}
+	return append(out, t, onnx.NewInt64s(p.prompt, prompt))
+}
+
+// bindSample binds the inputs of Sample for a run.
+func (b *batch) bindSample(list []sampleRow) (err error) {
+	longest := 0
+	for _, r := range list {
+		longest = max(longest, len(r.tokens))
+	}
+	for _, t := range b.sampleInputs(list, longest) {
 		err = errors.Join(err, b.binding.Input(t))
 	}
 	return err
@@ -141,8 +185,7 @@ func (b *batch) sampleLength() int { return max(b.buffers.Slots, b.context) }
 
 // allocateSample allocates the inputs of Sample for steps in fixed memory.
 func (b *batch) allocateSample() (values []*ort.Value, err error) {
-	list, err := b.sampleInputs(false, b.sampleLength())
-	for _, t := range list {
+	for _, t := range b.sampleInputs(b.sampleRows(), b.sampleLength()) {
 		v, e := b.g.session.Allocate(t.Name, t.Dims)
 		if err = errors.Join(err, e); e == nil {
 			values = append(values, v)
@@ -152,12 +195,11 @@ func (b *batch) allocateSample() (values []*ort.Value, err error) {
 }
 
 // writeSample writes these inputs for the next step.
-func (b *batch) writeSample(values []*ort.Value) error {
+func (b *batch) writeSample(values []*ort.Value) (err error) {
 	if b.sampled == nil {
 		return nil
 	}
-	list, err := b.sampleInputs(true, b.sampleLength())
-	for i, t := range list {
+	for i, t := range b.sampleInputs(b.sampleRows(), b.sampleLength()) {
 		err = errors.Join(err, values[i].Write(t))
 	}
 	return err

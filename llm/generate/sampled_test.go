@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/llm/generate"
@@ -42,8 +43,10 @@ func TestSampleInModel(t *testing.T) {
 			static(staticcache.Options{Length: 40, PastLength: true})),
 		"steps by rows": withSample(t, "llama-kv-dynamo-fp32",
 			static(staticcache.Options{Length: 40, RowLengths: true})),
-		"states":   withSample(t, hybrid, rewrite.Request{}),
-		"no cache": withSample(t, "llama-dynamo-fp32", rewrite.Request{}),
+		"paged":              withSample(t, "llama-kv-dynamo-fp32", rewrite.Request{PagedCache: 4, LastLogits: true}),
+		"paged, every token": withSample(t, "llama-kv-dynamo-fp32", rewrite.Request{PagedCache: 4}),
+		"states":             withSample(t, hybrid, rewrite.Request{}),
+		"no cache":           withSample(t, "llama-dynamo-fp32", rewrite.Request{}),
 	} {
 		for ops, g := range map[string]*generate.Generator{"kernels": openWithKernels(t, path),
 			"definitions": open(t, path)} {
@@ -74,6 +77,40 @@ func TestSampleInModel(t *testing.T) {
 					}
 				}
 			}
+			mixed(t, what+" by "+ops, g, samplings, prompts)
 		}
+	}
+}
+
+// mixed compares a batch of prompts with different options, some of them greedy, with each prompt by itself, where the
+// host chooses; with pools also while tokens are tried in advance, which a draft model proposes or the text itself.
+func mixed(t *testing.T, what string, g *generate.Generator, samplings []generate.Sampling, prompts [][]int64) {
+	t.Helper()
+	together := generate.Options{MaxTokens: 14, PrefillSize: 3}
+	var want []generate.Sequence
+	for i, p := range prompts {
+		together.Samplings = append(together.Samplings, samplings[i%len(samplings)])
+		alone := generate.Options{Sampling: together.Samplings[i], MaxTokens: 14, Margins: true}
+		want = append(want, tokens(t, g, alone, p)...)
+	}
+	compare := func(how string, o generate.Options) {
+		for i, got := range tokens(t, g, o, prompts...) {
+			if !slices.Equal(got.IDs, want[i].IDs) {
+				t.Errorf("%s, %s, prompt %d: %v, the host chooses %v", what, how, i, got.IDs, want[i].IDs)
+			}
+		}
+	}
+	compare("together", together)
+	if strings.HasSuffix(what, "definitions") {
+		return
+	}
+	together.Speculate = 4
+	if _, err := g.Start(together, prompts...); err == nil {
+		compare("in advance", together)
+		together.Draft = g
+		compare("with itself as a draft", together)
+	}
+	if _, err := g.Start(together, prompts[0]); err == nil {
+		t.Errorf("%s: options of 8 prompts are taken for one", what)
 	}
 }

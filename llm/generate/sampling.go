@@ -78,6 +78,7 @@ func (s Sampling) Validate() error {
 type Sampler struct {
 	opts   Sampling
 	source *rand.PCG
+	early  []int64 // random numbers that ahead has shown
 
 	// Kept from call to call to reuse the memory.
 	scores []float32
@@ -122,8 +123,20 @@ func (s *Sampler) Next(logits []float32, prompt, generated []int64) (int64, erro
 // likeliest reports whether the token of the greatest logit is always taken, whatever the earlier tokens are.
 func (s *Sampling) likeliest() bool { return s.Temperature == 0 && !s.penalises() }
 
-// random returns the next random number, below sample.Randoms.
-func (s *Sampler) random() int64 { return int64(s.source.Uint64() >> 11) }
+// ahead returns the random number, below sample.Randoms, that comes after n others.
+func (s *Sampler) ahead(n int) int64 {
+	for len(s.early) <= n {
+		s.early = append(s.early, int64(s.source.Uint64()>>11))
+	}
+	return s.early[n]
+}
+
+// random takes the next random number.
+func (s *Sampler) random() int64 {
+	r := s.ahead(0)
+	s.early = s.early[1:]
+	return r
+}
 
 // draw returns the id of a token with a chance proportional to its weight: the first at which the sum of the weights
 // exceeds the share that the random number is of sample.Randoms.

@@ -45,7 +45,7 @@ func lookup(text []int64, most int) []int64 {
 func (l *layout) speculates() error {
 	last := l.lastAlone()
 	if l.paged != nil {
-		last = len(l.logits.dims) > 0 && l.logits.dims[0] != l.ids.dims[0]
+		last = !l.everyToken()
 	}
 	if err := l.takesBack(); err != nil || !last {
 		return err
@@ -154,7 +154,7 @@ func (d drafts) propose(ctx context.Context, g *Generator, row int, text []int64
 	b := d[row]
 	if b == nil {
 		var err error
-		if b, err = g.newBatch([][]int64{text}); err != nil {
+		if b, err = g.newBatch([][]int64{text}, &Sampler{}); err != nil {
 			return nil, err
 		}
 		b.steady, b.presents = false, map[string]*ort.Value{}
@@ -167,18 +167,30 @@ func (d drafts) propose(ctx context.Context, g *Generator, row int, text []int64
 		if err := b.advance(ctx, chunk); err != nil {
 			return nil, err
 		}
-		logits, err := b.row(0)
+		best, err := b.likeliest(0)
 		if err != nil {
 			return nil, err
 		}
-		best, err := greatest(logits)
-		if err != nil {
-			return nil, fmt.Errorf("logits: %w", err)
-		}
-		b.add(0, int64(best))
-		list = append(list, int64(best))
+		b.add(0, best)
+		list = append(list, best)
 	}
 	return list, nil
+}
+
+// likeliest returns the token of the greatest logit after the last token of a sequence.
+func (b *batch) likeliest(i int) (int64, error) {
+	if b.chosen != nil {
+		return b.drawn(i)
+	}
+	logits, err := b.row(i)
+	if err != nil {
+		return 0, err
+	}
+	best, err := greatest(logits)
+	if err != nil {
+		err = fmt.Errorf("logits: %w", err)
+	}
+	return int64(best), err
 }
 
 // follow continues a batch of one sequence from a text. Its caches keep the common start of both.
