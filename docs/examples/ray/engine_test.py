@@ -32,15 +32,15 @@ class Recorder(Engine):
 
 
 def serve(engine, jobs, arrivals=None):
-    """Generates for jobs (ids, number of new tokens) in their order; None as number: the client leaves after 3 steps.
-    A job arrives in the step that arrivals names. Returns a Row for each job."""
+    """Generates for jobs (ids, number of new tokens, further arguments of start) in their order; None as number: the
+    client leaves after 3 steps. A job arrives in the step that arrivals names. Returns a Row for each job."""
     waiting, rows, steps = list(range(len(jobs))), [None] * len(jobs), 0
     places, began, most = [], {}, 0
     while waiting or places:
         while waiting and (not arrivals or arrivals[waiting[0]] <= steps) and \
                 engine.fits(jobs[waiting[0]][0], jobs[waiting[0]][1] or NEW):
             job = waiting.pop(0)
-            engine.start(jobs[job][0], jobs[job][1] or NEW)
+            engine.start(jobs[job][0], jobs[job][1] or NEW, *jobs[job][2:])
             rows[job] = engine.running[-1]
             places.append(job)
             began[job] = steps
@@ -48,7 +48,7 @@ def serve(engine, jobs, arrivals=None):
         engine.step()
         steps += 1
         for i in reversed(range(len(places))):
-            ids, new = jobs[places[i]]
+            ids, new = jobs[places[i]][:2]
             if len(rows[places[i]].tokens) == len(ids) + (new or NEW) or not new and steps - began[places[i]] >= 3:
                 engine.stop(i)
                 places[i] = places[-1]
@@ -79,10 +79,51 @@ class EngineTest(unittest.TestCase):
         prompts = [[5, 9, 17, 3], [60], list(range(7, 47)), list(range(7, 49))]
         rows, _ = serve(Engine(self.model, 4, ROOM, chunk=8), [(ids, NEW) for ids in prompts])
         for ids, row in zip(prompts, rows):
-            command = [pathlib.Path(mojo_patch.__file__).parents[1] / "bin" / "mojo-patch", "generate", MODEL, "--ids",
-                       ",".join(map(str, ids)), "-n", str(NEW)]
-            want = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            self.assertEqual(row.tokens[len(ids):], [int(x) for x in want.split()])
+            self.assertEqual(row.tokens[len(ids):], self.generate(ids))
+
+    def generate(self, ids, *options):
+        """The tokens of mojo-patch generate with the model as exported."""
+        command = [pathlib.Path(mojo_patch.__file__).parents[1] / "bin" / "mojo-patch", "generate", MODEL, "--ids",
+                   ",".join(map(str, ids)), "-n", str(NEW), *options]
+        return [int(x) for x in subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()]
+
+    def test_sampled(self):
+        """The model chooses each sequence's tokens by its own options and seed, beside prompts and greedy sequences: as
+        generate does on the host, also if the sequence is continued. The logits do not leave the session."""
+        names = ["temperature", "top-k", "top-p", "min-p", "repetition-penalty", "frequency-penalty",
+                 "presence-penalty"]
+        every = [[0.75, 50, 0.9375, 0.015625, 1.25, 0.5, -0.5], [1.5, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 2, 1, 0],
+                 [1.25, 0, 0.75, 0, 0, 0, 0]]
+        jobs, want = [], []
+        for i, (ids, _) in enumerate(self.jobs(24, 3)):
+            if i % 5 == 4:
+                jobs.append((ids, NEW))
+                want.append(self.generate(ids))
+                continue
+            options = [f"--{name}={value}" for name, value in zip(names, every[i % 5]) if value]
+            jobs.append((ids, NEW, every[i % 5], 2**63 + i))
+            want.append(self.generate(ids, *options, *([f"--seed={2**63 + i}"] if every[i % 5][0] else [])))
+        jobs += [(ids + tokens[:4], NEW - 4, *options, *([4] if options else []))
+                 for (ids, _, *options), tokens in zip(jobs, want)]
+        want += [tokens[4:] for tokens in want]
+        for last in True, False:
+            model = self.model.replace("paged", f"sample-{last}")
+            mojo_patch.apply(MODEL, model, last_logits=last, cache="paged=4", sample=True)
+            engine = Engine(model, 16, ROOM, chunk=8, prompt_tokens=40)
+            engine.logits = "not fetched"
+            draw = random.Random(5)
+            rows, most = serve(engine, jobs, sorted(draw.randrange(20) for _ in jobs))
+            self.assertGreaterEqual(most, 9)
+            self.check_empty(engine)
+            for (ids, *options), row, tokens in zip(jobs, rows, want):
+                self.assertEqual(row.tokens[len(ids):], tokens, options)
+        engine.start([1, 2], NEW, [1e-42] + [0] * 6)  # a logit divided by it is infinite
+        engine.start([1, 2], NEW, every[0])
+        failed, token = engine.step()
+        self.assertRegex(str(failed), "no token can be chosen")
+        self.assertGreaterEqual(token, 0)
+        with self.assertRaisesRegex(ValueError, "patch it with --sample"):
+            Engine(self.model, 2, ROOM).start([1], NEW, every[0])
 
     def test_bits(self):
         """Alone, in company that comes and goes, and in a full pool, a sequence has the same bits."""

@@ -1,11 +1,13 @@
 """OpenAI's API in front of serve.py's ingress: /v1/models, /v1/completions and /v1/chat/completions, also as streams.
 
-Decoding is greedy, so a request for anything else (a temperature above 0, several choices, tools) gets an error, as do
-a text that does not fit and a model of another name. A client whose stream broke asks again from the beginning.
+Decoding is greedy unless the model samples and the request has options for it. A request for anything else (several
+choices, tools) gets an error, as do a text that does not fit and a model of another name. A client whose stream broke
+asks again from the beginning.
 """
 
 import json
 import pathlib
+import secrets
 import time
 import uuid
 from dataclasses import dataclass
@@ -14,9 +16,12 @@ from starlette.responses import JSONResponse, StreamingResponse
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 # Parameters that would change the text, and the values at which they do not. Others are not read.
-NEUTRAL = {"n": [1], "best_of": [1], "temperature": [0], "frequency_penalty": [0], "presence_penalty": [0],
-           "logit_bias": [{}], "logprobs": [False], "top_logprobs": [0], "echo": [False], "suffix": [""],
-           "tools": [[]], "functions": [[]], "response_format": [{"type": "text"}]}
+NEUTRAL = {"n": [1], "best_of": [1], "logit_bias": [{}], "logprobs": [False], "top_logprobs": [0], "echo": [False],
+           "suffix": [""], "tools": [[]], "functions": [[]], "response_format": [{"type": "text"}]}
+
+# The options of sampling, in the order of the op Sample, with their bounds. 0 turns each off.
+SAMPLING = {"temperature": (0, 1e9), "top_k": (0, 2**22), "top_p": (0, 1), "min_p": (0, 1),
+            "repetition_penalty": (0, 1e9), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)}
 
 
 class Wrong(Exception):
@@ -27,6 +32,25 @@ class Wrong(Exception):
         self.param, self.status, self.code = param, status, code
 
 
+def read_sampling(request, samples):
+    """Returns the options of sampling and the seed of a request, or None for greedy decoding, or raises Wrong."""
+    controls = []
+    for name, (least, most) in SAMPLING.items():
+        value = request.get(name) or 0
+        if type(value) not in (int, float) or not least <= value <= most:
+            raise Wrong(f"{name} is a number from {least} to {most:g}", name)
+        controls.append(0.0 if (name, value) == ("repetition_penalty", 1) else float(value))
+    seed = request.get("seed")
+    if seed is not None and type(seed) is not int:
+        raise Wrong("seed is a whole number", "seed")
+    used = [name for name, value in zip(SAMPLING, controls) if value and name not in ("top_k", "top_p", "min_p")]
+    if not used:
+        return None
+    if not samples:
+        raise Wrong(f"{used[0]}: decoding is greedy; leave {used[0]} out", used[0])
+    return controls, (secrets.randbits(64) if seed is None else seed % 2**64)
+
+
 @dataclass
 class Job:
     ids: list
@@ -34,6 +58,7 @@ class Job:
     stops: list
     stream: bool
     usage: bool  # at the end of a stream
+    sampling: tuple  # of read_sampling
 
 
 class Stops:
@@ -124,7 +149,8 @@ class API:
                         404, "model_not_found")
         for name, neutral in NEUTRAL.items():
             if request.get(name) is not None and request[name] not in neutral:
-                raise Wrong(f"{name}: decoding is greedy, with one choice; leave {name} out", name)
+                raise Wrong(f"{name}: there is one choice, of plain text; leave {name} out", name)
+        sampling = read_sampling(request, self.ingress.samples)
         stops = request.get("stop") or []
         stops = [stops] if isinstance(stops, str) else stops
         if not isinstance(stops, list) or len(stops) > 4 or not all(isinstance(s, str) and s for s in stops):
@@ -139,7 +165,7 @@ class API:
                         "context_length_exceeded")
         options = request.get("stream_options") or {}
         return Job(ids, count, stops, request.get("stream") is True,
-                   isinstance(options, dict) and options.get("include_usage") is True)
+                   isinstance(options, dict) and options.get("include_usage") is True, sampling)
 
     def prompt(self, prompt):
         if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
@@ -180,7 +206,7 @@ class API:
     async def pieces(self, job, tokens):
         """Yields pieces of the text, the last one with the reason for the end. Appends to tokens."""
         stops, to_text = Stops(job.stops), self.ingress.text_stream([])
-        stream = self.ingress.go_on(job.ids, job.max_tokens, self.ingress.stop, tokens)
+        stream = self.ingress.go_on(job.ids, job.max_tokens, self.ingress.stop, tokens, job.sampling)
         try:
             async for token in stream:
                 piece = stops.add("" if token in self.ingress.stop else to_text(token).get("text", ""))

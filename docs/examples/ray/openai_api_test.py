@@ -15,7 +15,7 @@ END = 0  # the token that ends a text
 class Ingress:
     """Its tokens are the characters behind the prompt's last one; z is the last before END."""
 
-    room, stop = 100, [END]
+    room, stop, samples = 100, [END], False
     tokenizer = types.SimpleNamespace(encode=lambda text, **_: types.SimpleNamespace(ids=[ord(c) for c in text]))
 
     def __init__(self, breaks=False):
@@ -27,7 +27,8 @@ class Ingress:
     def text_stream(self, _):
         return lambda token: {"text": chr(token)}
 
-    async def go_on(self, ids, max_tokens, stop, tokens):
+    async def go_on(self, ids, max_tokens, stop, tokens, sampling):
+        self.sampling = sampling
         try:
             while len(tokens) < max_tokens and tokens[-1:] != [END]:
                 if self.breaks:
@@ -104,6 +105,27 @@ class CompletionsTest(unittest.TestCase):
                 self.assertEqual((got, answer["error"]["param"]), (status, param))
         self.assertEqual(ask("/v1/completions", method="GET")[0], 405)
         self.assertEqual(ask("/v1/embeddings", {})[0], 404)
+
+    def test_sampling(self):
+        """Options and seeds reach the model; a request without them is greedy."""
+        ingress = Ingress()
+        ingress.samples = True
+        for request, want in [
+            ({}, None), ({"temperature": 0, "top_p": 0.5, "seed": 3, "repetition_penalty": 1}, None),
+            ({"temperature": 0.5, "top_k": 7, "top_p": 1, "seed": 3}, ([0.5, 7, 1, 0, 0, 0, 0], 3)),
+            ({"frequency_penalty": -2, "presence_penalty": 0.5, "min_p": 0.25, "seed": -1},
+             ([0, 0, 0, 0.25, 0, -2, 0.5], 2**64 - 1)),
+        ]:
+            status, answer = ask("/v1/completions", {"prompt": "a", **request}, ingress=ingress)
+            self.assertEqual((status, ingress.sampling), (200, want), answer)
+        for request in ({"temperature": -1}, {"temperature": float("nan")}, {"top_k": "5"}, {"top_p": 1.5},
+                        {"presence_penalty": True}, {"temperature": 1, "seed": 0.5}):
+            status, answer = ask("/v1/completions", {"prompt": "a", **request}, ingress=ingress)
+            self.assertEqual((status, answer["error"]["param"]), (400, list(request)[-1]))
+        ask("/v1/completions", {"prompt": "a", "temperature": 1}, ingress=ingress)
+        first = ingress.sampling
+        ask("/v1/completions", {"prompt": "a", "temperature": 1}, ingress=ingress)
+        self.assertNotEqual(first, ingress.sampling)  # a seed for each request
 
     def test_models(self):
         status, answer = ask("/v1/models", method="GET")

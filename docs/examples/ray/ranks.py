@@ -92,8 +92,8 @@ class Ranks:
             raise ValueError(f"id {max(ids)}: the model has {self.vocabulary}")
         return self.decoder.fits(ids, max_tokens)
 
-    def start(self, ids, max_tokens=None):
-        return self.call("start", ids, max_tokens)
+    def start(self, ids, max_tokens=None, *sampling):
+        return self.call("start", ids, max_tokens, *sampling)
 
     def step(self):
         return self.call("step")

@@ -2,8 +2,8 @@
 
 A request is JSON: {"ids": […] or "prompt": "…", "max_tokens": 64}. The answer is a stream of server-sent events, one
 for each token, {"token": 5, "text": "…"}, and [DONE] at the end. A client whose stream broke asks again, with "tokens":
-[…], those that it has, and is sent the ones behind them (client.py): greedy decoding finds the same. Below /v1 the
-requests and answers are OpenAI's (openai_api.py).
+[…], those that it has, and is sent the ones behind them (client.py): greedy decoding finds the same, and so does
+sampling with a "seed". Below /v1 the requests and answers are OpenAI's (openai_api.py), with the same options.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from starlette.responses import StreamingResponse
 
 from decoder import Decoder
 from engine import Engine
-from openai_api import API, Wrong, failure, read_template
+from openai_api import API, Wrong, failure, read_sampling, read_template
 from ranks import Ranks, read_ranks
 
 log = logging.getLogger("ray.serve")
@@ -35,6 +35,7 @@ class Sequence:
     ids: list
     max_tokens: int
     stop: list
+    sampling: tuple  # further arguments of the decoder's start
     tokens: asyncio.Queue = field(default_factory=asyncio.Queue)  # the last one is None or an exception
     left: bool = False  # no client waits for further tokens
 
@@ -59,9 +60,9 @@ class Model:
         self.wake = asyncio.Event()
         self.loop = asyncio.get_running_loop().create_task(self.decode())
 
-    async def generate(self, ids, max_tokens, stop):
+    async def generate(self, ids, max_tokens, stop, sampling=()):
         self.check_health()
-        sequence = Sequence(ids, max_tokens, stop)
+        sequence = Sequence(ids, max_tokens, stop, sampling)
         self.waiting.append(sequence)
         self.wake.set()
         try:
@@ -88,7 +89,9 @@ class Model:
         """Continues each running sequence by a token, and starts new ones while they fit, in their order."""
         if self.running:
             for sequence, token in zip(self.running, await asyncio.to_thread(self.decoder.step)):
-                if token is not None:  # an Engine's prompt takes several steps
+                if isinstance(token, Exception):
+                    sequence.end(token)
+                elif token is not None:  # an Engine's prompt takes several steps
                     sequence.send(token)
         while self.waiting:
             sequence = self.waiting.popleft()
@@ -98,7 +101,8 @@ class Model:
                 if not self.decoder.fits(sequence.ids, sequence.max_tokens):
                     self.waiting.appendleft(sequence)
                     break
-                token = await asyncio.to_thread(self.decoder.start, sequence.ids, sequence.max_tokens)
+                token = await asyncio.to_thread(self.decoder.start, sequence.ids, sequence.max_tokens,
+                                                *sequence.sampling)
             except Exception as e:  # ids that the model does not have
                 sequence.end(e)
             else:
@@ -138,9 +142,10 @@ def read_tokenizer(folder):
 class Ingress:
     """Answers over HTTP. If a replica is lost, continues its request on another one, from the last token."""
 
-    def __init__(self, model, room, folder=None, tries=10, name="model"):
+    def __init__(self, model, room, folder=None, tries=10, name="model",
+                 samples=False):
         self.model = model.options(stream=True)
-        self.room, self.tries = room, tries
+        self.room, self.tries, self.samples = room, tries, samples
         self.tokenizer, self.stop, template = None, [], None
         if folder:
             self.tokenizer, self.stop = read_tokenizer(folder)
@@ -157,6 +162,7 @@ class Ingress:
             ids = request["ids"] if "ids" in request else self.tokenizer.encode(request["prompt"]).ids
             tokens, stop = list(request.get("tokens", [])), request.get("stop", self.stop)
             max_tokens = request.get("max_tokens", 64)
+            sampling = read_sampling(request, self.samples)
             numbers = (*ids, *tokens, *stop, max_tokens)
             if not all(type(x) is int and 0 <= x < 2**31 for x in numbers) or not ids or max_tokens < 1:
                 raise ValueError("ids, tokens and stop are lists of whole numbers, max_tokens is one above 0")
@@ -166,7 +172,7 @@ class Ingress:
             return failure(e.args[0], e.status)
         except (ValueError, KeyError, TypeError, AttributeError) as e:
             return failure(f"not a request: {type(e).__name__}: {str(e)[:200]}", 400)
-        return StreamingResponse(self.events(ids, max_tokens, stop, tokens), media_type="text/event-stream")
+        return StreamingResponse(self.events(ids, max_tokens, stop, tokens, sampling), media_type="text/event-stream")
 
     async def read(self, http):
         """Returns the JSON of a request, or raises Wrong: its length and the time that it takes are bounded."""
@@ -186,9 +192,9 @@ class Ingress:
                 raise Wrong(f"a request has up to {most} bytes", status=413)
         return bytes(body)
 
-    async def events(self, ids, max_tokens, stop, tokens):
+    async def events(self, ids, max_tokens, stop, tokens, sampling):
         to_text = self.text_stream(tokens)
-        async for token in self.go_on(ids, max_tokens, stop, tokens):
+        async for token in self.go_on(ids, max_tokens, stop, tokens, sampling):
             yield f"data: {json.dumps({'token': token, **to_text(token)})}\n\n"
         yield "data: [DONE]\n\n"
 
@@ -203,12 +209,13 @@ class Ingress:
             stream.step(self.tokenizer, token)
         return lambda token: {"text": stream.step(self.tokenizer, token) or ""}
 
-    async def go_on(self, ids, max_tokens, stop, tokens):
+    async def go_on(self, ids, max_tokens, stop, tokens, sampling=None):
         """Appends to tokens and yields the appended ones."""
         for attempt in range(self.tries):
             if len(tokens) >= max_tokens or tokens and tokens[-1] in stop:
                 return
-            answer = self.model.generate.remote(ids + tokens, max_tokens - len(tokens), stop)
+            answer = self.model.generate.remote(ids + tokens, max_tokens - len(tokens), stop,
+                                                (*sampling, len(tokens)) if sampling else ())
             try:
                 async for token in answer:
                     tokens.append(token)
@@ -236,6 +243,8 @@ def build(args):
         read_template(args["tokenizer"])
     if args.get("pool") and args["pool"] < args["room"]:
         raise ValueError(f"a pool of {args['pool']} tokens has no room for a sequence of {args['room']}")
+    if args.get("sample") and not args.get("pool"):
+        raise ValueError("sample needs a pool: a model of apply --last-logits --cache paged=16 --sample")
     decoder, pool = (Engine, [args["pool"]]) if args.get("pool") else (Decoder, [])
     common = args["rows"], args["room"], args["threads"], *pool
     if ranks:  # a process for each, on one node if it has room
@@ -243,4 +252,5 @@ def build(args):
         model = Model.options(placement_group_bundles=bundles).bind(Ranks, decoder, args["model"], ranks, *common)
     else:
         model = Model.bind(decoder, args["model"], *common)
-    return Ingress.bind(model, args["room"], args.get("tokenizer"), name=args.get("name", "model"))
+    return Ingress.bind(model, args["room"], args.get("tokenizer"), name=args.get("name", "model"),
+                        samples=args.get("sample", False))
