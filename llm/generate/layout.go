@@ -239,28 +239,15 @@ func (l *layout) findIDs(inputs []*roles.Input) error {
 	return fmt.Errorf("it is not a language model: no input holds token ids (integers that index the rows of a table)")
 }
 
-// findLogits finds the output with a number for each token id: by its name, or by its last dimension.
+// findLogits finds the output with a number for each token id.
 func (l *layout) findLogits(m *onnx.Model) error {
-	outputs := make([]port, len(m.Graph.Outputs))
+	if list := roles.Logits(m); len(list) > 0 {
+		l.logits = outputPort(list[0])
+		return nil
+	}
+	names := make([]string, len(m.Graph.Outputs))
 	for i, v := range m.Graph.Outputs {
-		outputs[i] = outputPort(v)
-	}
-	for _, by := range []func(port) bool{
-		func(p port) bool { return roles.NameHas(p.name, "logit") },
-		func(p port) bool {
-			return l.vocabulary > 1 && len(p.dims) > 0 && p.dims[len(p.dims)-1].Value == l.vocabulary
-		},
-	} {
-		for _, p := range outputs {
-			if p.dataType.IsFloat() && by(p) {
-				l.logits = p
-				return nil
-			}
-		}
-	}
-	names := make([]string, len(outputs))
-	for i, p := range outputs {
-		names[i] = p.String()
+		names[i] = outputPort(v).String()
 	}
 	return fmt.Errorf("no output holds logits: no output is named logits or has the vocabulary (%d) as its last "+
 		"dimension; the outputs are %s",

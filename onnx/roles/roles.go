@@ -95,6 +95,32 @@ func Vocabulary(m *onnx.Model) int64 {
 	return greatest
 }
 
+// Logits returns the outputs that hold logits: floats with the vocabulary as their declared last dimension, those named
+// logits first. If there are none, it returns floats that are only named so: the model takes embeddings, or pads its
+// vocabulary.
+func Logits(m *onnx.Model) []*onnx.Value {
+	var lists [4][]*onnx.Value
+	vocabulary := Vocabulary(m)
+	for _, v := range m.Graph.Outputs {
+		t, _ := v.Type()
+		if !t.DataType.IsFloat() || len(t.Dims) == 0 {
+			continue
+		}
+		k := 3
+		if NameHas(v.Name, "logit") {
+			k = 2
+		}
+		if vocabulary > 1 && Number(t.Dims[len(t.Dims)-1]).Value == vocabulary {
+			k = 3 - k
+		}
+		lists[k] = append(lists[k], v)
+	}
+	if list := append(lists[1], lists[0]...); len(list) > 0 {
+		return list
+	}
+	return lists[2]
+}
+
 // Number converts a symbol that is a number, as some exporters write fixed dimensions, to a number.
 func Number(d onnx.Dim) onnx.Dim {
 	if n, err := strconv.ParseInt(d.Param, 10, 64); d.Value < 0 && err == nil && n >= 0 {

@@ -1,9 +1,11 @@
 package roles_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
 )
 
@@ -87,6 +89,22 @@ func TestFind(t *testing.T) {
 	}
 	if n := roles.Vocabulary(m); n != 7 {
 		t.Errorf("vocabulary %d, want 7", n)
+	}
+	var outputs []string
+	for _, x := range []struct {
+		name string
+		dims []any
+	}{{"router_logits", []any{"b", 3}}, {"scores", []any{"b", "7"}}, {"y_logits", []any{"b", "s", 7}}} {
+		v := m.Graph.NewValue(x.name)
+		v.SetType(onnxtest.Type(onnx.Float16, x.dims...))
+		m.Graph.AddOutput(v)
+		outputs = append(outputs, "")
+		for _, v := range roles.Logits(m) {
+			outputs[len(outputs)-1] += v.Name + " "
+		}
+	}
+	if want := []string{"router_logits ", "scores ", "y_logits scores "}; !slices.Equal(outputs, want) {
+		t.Errorf("logits %q, want %q", outputs, want)
 	}
 	if roles.Find(nil) != nil {
 		t.Error("no model has inputs")

@@ -43,9 +43,8 @@ func (r *Report) Text() string {
 }
 
 // Apply adds a node of Sample behind the logits, its inputs, and an output of token ids. The logits stay an output: a
-// caller that does not fetch them copies none. Logits are the float output [rows, vocabulary] or [batch, tokens,
-// vocabulary] with the vocabulary of the table of token ids, else the one with the greatest last dimension. Of the
-// latter shape, a token is chosen for the last position of each sequence.
+// caller that does not fetch them copies none. Logits (roles.Logits) are [rows, vocabulary] or [batch, tokens,
+// vocabulary]. Of the latter shape, a token is chosen for the last position of each sequence.
 //
 // Each input has a default with one row, greedy decoding, so that the model still runs with the inputs that it had. A
 // caller passes one row for all sequences or one for each.
@@ -73,30 +72,17 @@ func Apply(run *pass.Run) (*Report, error) {
 // find returns the logits and their dimensions, -1 for unknown ones.
 func find(m *onnx.Model) (*onnx.Value, []int64, error) {
 	var found []*onnx.Value
-	most, vocabulary := int64(1), roles.Vocabulary(m)
-	for _, v := range m.Graph.Outputs {
+	for _, v := range roles.Logits(m) {
 		t, _ := v.Type()
-		rank := len(t.Dims)
-		if !t.DataType.IsFloat() || rank != 2 && rank != 3 || v.Producer == nil {
-			continue
-		}
-		size := t.Dims[rank-1].Value
-		if size == vocabulary && vocabulary > 1 {
-			size = math.MaxInt64
-		}
-		if size > most {
-			found, most = nil, size
-		}
-		if size == most {
+		if n := len(t.Dims); (n == 2 || n == 3) && t.Dims[n-1].Value > 1 && v.Producer != nil {
 			found = append(found, v)
 		}
 	}
-	switch len(found) {
-	case 0:
+	switch {
+	case len(found) == 0:
 		return nil, nil, errors.New("no output has logits: floats [batch, tokens, vocabulary] or [rows, vocabulary] " +
-			"with a fixed vocabulary")
-	case 1:
-	default:
+			"with the vocabulary of the table of token ids, or named logits")
+	case len(found) > 1 && roles.NameHas(found[0].Name, "logit") == roles.NameHas(found[1].Name, "logit"):
 		return nil, nil, fmt.Errorf("outputs %q and %q could both be the logits", found[0].Name, found[1].Name)
 	}
 	var dims []int64

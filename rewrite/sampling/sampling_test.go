@@ -13,13 +13,15 @@ import (
 	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
 )
 
-// model returns a model with outputs of these shapes, and the run of a pass on it.
+// model returns a model with outputs of these shapes, logits unless they are 4 wide, and the run of a pass on it.
 func model(opset int64, shapes ...[]any) *pass.Run {
 	b := onnxtest.New(opset)
 	for i, dims := range shapes {
 		name := string(rune('a' + i))
 		y := b.Op("Identity", b.Input("x_"+name, onnx.Float16, dims...))
-		y.Name = name
+		if y.Name = name; dims[len(dims)-1] != 4 {
+			y.Name = "logits_" + name
+		}
 		t, _ := b.Graph.Value("x_" + name).Type()
 		y.SetType(t)
 		b.Graph.AddOutput(y)
@@ -35,7 +37,7 @@ func TestApply(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %v", dims, err)
 		}
-		if *r != (Report{"b", "sample_ids"}) || len(run.Model.Graph.Outputs) != 3 {
+		if *r != (Report{"logits_b", "sample_ids"}) || len(run.Model.Graph.Outputs) != 3 {
 			t.Errorf("%v: %+v", dims, r)
 		}
 		e, err := reference.New(run.Model, reference.Options{})
@@ -64,10 +66,10 @@ func TestApply(t *testing.T) {
 // leave the model as it was.
 func TestRefused(t *testing.T) {
 	for want, run := range map[string]*pass.Run{
-		"no output has logits":          model(13, []any{"b", "s", "v"}, []any{"b", 2, 3, 9}),
-		`outputs "a" and "b" could`:     model(13, []any{"b", 9}, []any{"b", "s", 9}),
-		"opset 13 or newer":             model(12, []any{"b", "s", 9}),
-		"tokens cannot be chosen from ": model(13, []any{"b", "s", 9}),
+		"no output has logits":                    model(13, []any{"b", "s", "v"}, []any{"b", 2, 3, 9}),
+		`outputs "logits_a" and "logits_b" could`: model(13, []any{"b", 9}, []any{"b", "s", 9}),
+		"opset 13 or newer":                       model(12, []any{"b", "s", 9}),
+		"tokens cannot be chosen from ":           model(13, []any{"b", "s", 9}),
 	} {
 		run.HasKernel = func(string) bool { return true }
 		run.Kernel = rewritetest.Kernel(func(_, out []*reference.Tensor) { out[0].I[0]++ })
