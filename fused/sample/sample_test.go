@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -166,6 +167,43 @@ func TestRules(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestProbabilities: each token is chosen for exactly its share of the random numbers, to 2^-40. So a proposed token x
+// is chosen with its chance p(x) = min(1, p(x)/q(x)), q being 1, and other tokens as the rest of p says: speculative
+// decoding needs no other rule.
+func TestProbabilities(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 0))
+	for range 40 {
+		r := row{controls: []float64{0.5 + rng.Float64(), float64(rng.IntN(9)), 0, 0, 0, 0, 0}}
+		r.controls[sample.Temperature] = float64(float32(r.controls[sample.Temperature]))
+		for _, l := range rng.Perm(1 + rng.IntN(12)) {
+			r.logits = append(r.logits, float64(l)/2)
+		}
+		n, k := len(r.logits), int(r.controls[sample.TopK])
+		sums := make([]uint64, n+1)
+		for id, l := range r.logits {
+			p := 0.0
+			if k == 0 || l >= float64(n-k)/2 {
+				p = math.Exp((l - float64(n-1)/2) / r.controls[sample.Temperature])
+			}
+			sums[id+1] = sums[id] + uint64(math.Round(p*(1<<50)))
+		}
+		const near = 1 << 13 // of 2^53 random numbers
+		for id := range n {
+			if sums[id] == sums[id+1] {
+				continue
+			}
+			for end, off := range []int64{near, -near} {
+				high, low := bits.Mul64(sums[id+end], sample.Randoms)
+				random, _ := bits.Div64(high, low, sums[n])
+				r.random = int64(random) + off
+				if got := body(t, r); got != int64(id) {
+					t.Fatalf("%+v: token %d, want %d from %d to %d of %d", r, got, id, sums[id], sums[id+1], sums[n])
+				}
+			}
+		}
 	}
 }
 
