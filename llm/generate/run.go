@@ -292,7 +292,7 @@ func (r *Run) propose(ctx context.Context, b *batch, drafted drafts, k int, s *s
 	if r.options.Draft == nil {
 		list = lookup(b.sequences[k], n)
 	} else {
-		list, err = drafted.propose(ctx, r.options.Draft, k, b.sequences[k], n, r.options.PrefillSize)
+		list, err = r.draft(ctx, drafted, k, s, b.sequences[k], n)
 		if err != nil {
 			return err
 		}
@@ -327,29 +327,24 @@ func (r *Run) next(b *batch, k, i int) (Token, error) {
 	return t, nil
 }
 
-// choose chooses the next token by the logits of row k of the batch, or takes the one that the model chose.
+// choose chooses the next token of a prompt, which is row k of the batch.
 func (r *Run) choose(b *batch, k int, t *Token) (err error) {
 	s, o := r.sequences[t.Prompt], &r.options
-	if b.chosen != nil {
-		if o.sampling(t.Prompt).Temperature > 0 {
-			s.sampler.random()
+	if b.chosen == nil && (o.Margins || o.Choose != nil) {
+		logits, err := b.row(k)
+		if err != nil {
+			return err
 		}
-		t.ID, err = b.drawn(k)
-		return err
+		if o.Margins {
+			t.Margin = gap(logits)
+			s.Margins = append(s.Margins, t.Margin)
+		}
+		if o.Choose != nil {
+			t.ID, err = o.Choose(t.Prompt, logits)
+			return err
+		}
 	}
-	logits, err := b.row(k)
-	if err != nil {
-		return err
-	}
-	if o.Margins {
-		t.Margin = gap(logits)
-		s.Margins = append(s.Margins, t.Margin)
-	}
-	if o.Choose != nil {
-		t.ID, err = o.Choose(t.Prompt, logits)
-	} else {
-		t.ID, err = s.sampler.Next(logits, s.Prompt, s.IDs)
-	}
+	t.ID, err = b.next(k, s.sampler, s.Prompt, s.IDs)
 	return err
 }
 

@@ -120,6 +120,21 @@ func (b *batch) drawn(i int) (int64, error) {
 	return 0, errNoToken
 }
 
+// next chooses the token after those of sequence i that are not only proposed, or takes the one that the model chose.
+func (b *batch) next(i int, s *Sampler, prompt, generated []int64) (int64, error) {
+	if b.chosen != nil {
+		if s.opts.Temperature > 0 {
+			s.random()
+		}
+		return b.drawn(i)
+	}
+	logits, err := b.row(i)
+	if err != nil {
+		return 0, err
+	}
+	return s.Next(logits, prompt, generated)
+}
+
 // controls returns the options as Sample takes them.
 func (o *Sampling) controls() []float32 {
 	list := make([]float32, sample.Controls)

@@ -128,8 +128,14 @@ func (b *batch) shorten(c *cache, present *ort.Value) error {
 	return b.binding.Input(t)
 }
 
-// drafts has the draft model's caches of each sequence of a batch, by row.
-type drafts map[int]*batch
+// draft is the draft model's caches of a sequence, and what chooses its tokens.
+type draft struct {
+	*batch
+	sampler *Sampler
+}
+
+// drafts has the draft of each sequence of a batch, by row.
+type drafts map[int]*draft
 
 // drafts returns an error if the tokens of a draft model cannot be proposed to the model.
 func (g *Generator) drafts(draft *Generator) error {
@@ -143,8 +149,11 @@ func (g *Generator) drafts(draft *Generator) error {
 	return nil
 }
 
-// propose returns up to most tokens that the draft model finds likeliest behind a text, with a run for each.
-func (d drafts) propose(ctx context.Context, g *Generator, row int, text []int64, most, chunk int) ([]int64, error) {
+// draft returns up to most tokens that the draft model chooses behind a text, with a run for each: by the options of
+// the sequence and its next random numbers. So it proposes the tokens that the model will choose if both agree on the
+// probabilities. What the model chooses does not depend on the draft.
+func (r *Run) draft(ctx context.Context, d drafts, row int, s *sequence, text []int64, most int) ([]int64, error) {
+	g := r.options.Draft
 	if limit := int(g.layout.positions); limit > 0 {
 		most = min(most, limit-len(text)+1)
 	}
@@ -153,44 +162,37 @@ func (d drafts) propose(ctx context.Context, g *Generator, row int, text []int64
 	}
 	b := d[row]
 	if b == nil {
-		var err error
-		if b, err = g.newBatch([][]int64{text}, &Sampler{}); err != nil {
+		b = &draft{}
+		sampler, err := NewSampler(s.sampler.opts)
+		if err == nil {
+			b.batch, err = g.newBatch([][]int64{text}, sampler)
+		}
+		if err != nil {
 			return nil, err
 		}
-		b.steady, b.presents = false, map[string]*ort.Value{}
+		b.sampler, b.steady, b.presents = sampler, false, map[string]*ort.Value{}
 		d[row] = b
 	} else if err := b.follow(text); err != nil {
 		return nil, err
 	}
+	b.sampler.early = nil
+	for n := range most {
+		b.sampler.early = append(b.sampler.early, s.sampler.ahead(n))
+	}
 	var list []int64
 	for len(list) < most {
-		if err := b.advance(ctx, chunk); err != nil {
+		if err := b.advance(ctx, r.options.PrefillSize); err != nil {
 			return nil, err
 		}
-		best, err := b.likeliest(0)
+		b.prompts[0] = len(s.Prompt) // the rest of the text was a prompt to the draft
+		id, err := b.next(0, b.sampler, s.Prompt, b.sequences[0][len(s.Prompt):])
 		if err != nil {
 			return nil, err
 		}
-		b.add(0, best)
-		list = append(list, best)
+		b.add(0, id)
+		list = append(list, id)
 	}
 	return list, nil
-}
-
-// likeliest returns the token of the greatest logit after the last token of a sequence.
-func (b *batch) likeliest(i int) (int64, error) {
-	if b.chosen != nil {
-		return b.drawn(i)
-	}
-	logits, err := b.row(i)
-	if err != nil {
-		return 0, err
-	}
-	best, err := greatest(logits)
-	if err != nil {
-		err = fmt.Errorf("logits: %w", err)
-	}
-	return int64(best), err
 }
 
 // follow continues a batch of one sequence from a text. Its caches keep the common start of both.
