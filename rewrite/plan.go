@@ -120,8 +120,14 @@ func (p *Plan) check() {
 	check.RoutedOnly = p.request.Verify == VerifyRouted
 	within := map[*onnx.Graph]bool{} // in nodes that are replaced as a whole
 	done, total := 0, 0
+	check.Outputs = map[*onnx.Value]bool{}
 	for _, f := range p.Found {
 		total += len(f.Matches)
+		for _, m := range f.Matches {
+			for _, v := range m.Outputs {
+				check.Outputs[v] = true
+			}
+		}
 	}
 	for _, f := range p.Found {
 		matched := map[*onnx.Node]bool{}

@@ -106,20 +106,35 @@ func (s *span) findAll(seed *onnx.Node) bool {
 	if best == nil {
 		return false
 	}
-	for _, v := range best.states() {
-		next := *best
-		if next.present = v; next.cut(nil) && next.closed() && next.holds(next.factor) {
-			best = &next
-			break
-		}
-	}
 	*s = *best
+	s.withState()
 	return true
 }
 
-// states lists values computed from keys and values only that may be the state after the last token, the last first.
+// withState makes the op compute the state after the last token too, if a value is found that always equals it.
+func (s *span) withState() {
+	for _, v := range s.states() {
+		next := *s
+		if next.present = v; next.cut(nil) && next.closed() && next.holds(next.factor) {
+			*s = next
+			return
+		}
+	}
+}
+
+// states lists values computed from keys, values and gates only that may be the state after the last token, the last
+// first.
 func (s *span) states() (list []*onnx.Value) {
-	from := map[*onnx.Value]int{s.k.Value: 1, s.v.Value: 2}
+	const keys, values, gates, others = 1, 2, 4, 8
+	from := map[*onnx.Value]int{s.k.Value: keys, s.v.Value: values}
+	for _, o := range []*operand{s.decay, s.beta} {
+		if o != nil {
+			from[o.Value] |= gates
+		}
+	}
+	if s.past != nil {
+		from[s.past] |= gates
+	}
 	n := s.batch[0] * s.heads * s.key * s.val
 	for _, x := range s.g.Graph.Nodes {
 		var of int
@@ -128,11 +143,11 @@ func (s *span) states() (list []*onnx.Value) {
 			case from[v] > 0:
 				of |= from[v]
 			case s.g.IsData(v):
-				of |= 4
+				of |= others
 			}
 		}
 		v := x.OutputValue(0)
-		if v == nil || len(x.Outputs) != 1 || of == 0 || of > 3 || isSize(x) || from[v] > 0 {
+		if v == nil || len(x.Outputs) != 1 || of == 0 || of >= others || isSize(x) || from[v] > 0 {
 			continue
 		}
 		from[v] = of
@@ -141,12 +156,18 @@ func (s *span) states() (list []*onnx.Value) {
 		read := v.IsOutput() || slices.ContainsFunc(s.g.Readers(v), func(r *onnx.Node) bool {
 			return !slices.Contains(s.nodes, r)
 		})
-		if of == 3 && read && ok && len(shape) == 4 && match.Elements(shape) == n && s.fixed(v) {
+		fits := ok && len(shape) > 1 && match.Elements(shape) == n && s.fixed(v)
+		if of&keys != 0 && of&values != 0 && read && fits && !s.isView(x) {
 			list = append(list, v)
 		}
 	}
 	slices.Reverse(list)
 	return list[:min(len(list), maxStates)]
+}
+
+// isView reports whether a node returns the elements of a state in their order.
+func (s *span) isView(n *onnx.Node) bool {
+	return slices.Contains(views, n.OpType) && !n.Is("Transpose") && !n.Is("Expand") && s.fixed(n.Input(0))
 }
 
 // fixed reports whether the size of each axis except the first, the sequences, is known.

@@ -79,6 +79,9 @@ func (s *span) find(seed *onnx.Node) bool {
 	exits := s.exits(seed)
 	for _, axes := range rowAxes {
 		if slices.ContainsFunc(exits, func(e exit) bool { return s.ends(e, axes) }) {
+			if s.present == nil {
+				s.withState()
+			}
 			return true
 		}
 	}

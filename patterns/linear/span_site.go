@@ -62,6 +62,13 @@ func (s *span) site() *site.Site {
 		if s.presentTurned {
 			state = state.Transpose("present_turned", 0, 1, 3, 2)
 		}
+		if shape, _ := s.shapeIn(s.present, 0); len(shape) != 4 || shape[1] != s.heads { // these two are one axis
+			dims := []int64{-1}
+			for _, d := range shape[1:] {
+				dims = append(dims, int64(d))
+			}
+			state = state.With("Reshape", "present_joined", "present_shape", dims...)
+		}
 		made.Output(s.present, state.Cast(s.g.Facts.DataType(s.present)))
 	}
 	return made

@@ -28,6 +28,8 @@ type Checker struct {
 	Drawn bool
 	// RoutedOnly leaves out all sites except experts.
 	RoutedOnly bool
+	// Outputs holds the outputs of all matches of the model.
+	Outputs map[*onnx.Value]bool
 
 	prover    *prove.Prover
 	originals map[bool]*reference.Evaluator
@@ -63,9 +65,13 @@ func (k *Checker) Check(c *Site) (*prove.CheckReport, error) {
 	if c.slice.varying { // values that depend on the dimensions must hold for others too
 		worlds = append(worlds, 1)
 	}
-	return k.prover.Check(c.OpName(), func() string {
+	r, err := k.prover.Check(c.OpName(), func() string {
 		return c.Match.Pattern + "\n" + onnx.GraphKey(c.Match.Replacement) + c.slice.key(k.run.Facts, worlds)
 	}, func(r *prove.CheckReport) error { return k.judge(c, worlds, r) })
+	if err == nil && r != nil && r.Repairs != "" && policies[c.Match.Op].lengths {
+		err = k.unrepaired(c)
+	}
+	return r, err
 }
 
 // judge tries a site according to the policy of its op.

@@ -13,6 +13,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
+	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/prove"
 )
 
@@ -333,4 +334,148 @@ func (x *linear) repairs() string {
 	}
 	return fmt.Sprintf("the nodes fail for %s tokens (%v)%s; the op supports every number", enumerate(x.fails),
 		short(x.why), and)
+}
+
+// A repaired site is right for numbers of tokens for which the whole export failed. Nodes that stay may still be for
+// the numbers of the export: they compute states from the first blocks, or cut a convolution's last tokens from fixed
+// places. Nothing fails there, so nothing would show that such values are wrong.
+
+// unrepaired returns an error if a value that stays, and whose size does not depend on the number of tokens, may be
+// right only for some numbers of tokens.
+func (k *Checker) unrepaired(c *Site) error {
+	x := &remains{k.run.Facts, k.run.Facts.Memo(tokensKey{}, func() any {
+		return infer.AnalyzeTokens(k.run.Model, [infer.Worlds]int64{63, 65, 300})
+	}).(*infer.Facts), k.Outputs, c}
+	v, why := x.state()
+	if v == nil {
+		v, why = x.cut()
+	}
+	if v == nil {
+		return nil
+	}
+	return reason.New(reason.Unchecked, v.Producer, "the op would support numbers of tokens for which the nodes fail, "+
+		"but %q %s, and would be wrong for these without failing", v.Name, why)
+}
+
+type tokensKey struct{}
+
+// remains searches for values that stay beside a repaired site.
+type remains struct {
+	facts, tokens *infer.Facts // tokens has other numbers of tokens in each world
+	matched       map[*onnx.Value]bool
+	c             *Site
+}
+
+// steady reports whether a value has the same size for the numbers of tokens that were tried.
+func (x *remains) steady(v *onnx.Value) bool {
+	a, ok := x.tokens.Shape(v, 0)
+	for w := 1; w < infer.Worlds && ok; w++ {
+		b, known := x.tokens.Shape(v, w)
+		ok = known && slices.Equal(a, b)
+	}
+	return ok
+}
+
+// fixed reports whether a value has the same size for all numbers of tokens.
+func (x *remains) fixed(v *onnx.Value) bool {
+	ok := x.steady(v)
+	rank, _ := x.facts.Rank(v)
+	for axis := 1; axis < rank && ok; axis++ {
+		_, ok = x.facts.Dim(v, axis)
+	}
+	return ok
+}
+
+// state returns a value of fixed size that is not computed from the op's results, but from values within the matched
+// nodes or from several of the op's operands: a state of the same tokens.
+func (x *remains) state() (*onnx.Value, string) {
+	const within, result = 1 << 62, 1 << 63
+	of := map[*onnx.Value]uint64{}
+	for i, v := range x.c.Match.Inputs {
+		if v.Constant() == nil {
+			of[v] = 1 << min(i, 61)
+		}
+	}
+	read := func(n *onnx.Node) (from uint64) {
+		if !n.Is("Shape") && !n.Is("Size") {
+			edit.EachRead(n, func(v *onnx.Value) { from |= of[v] })
+		}
+		return from
+	}
+	matched := map[*onnx.Node]bool{}
+	for _, n := range x.c.slice.nodes {
+		matched[n] = true
+		if from := read(n); from != 0 {
+			for _, v := range n.Outputs {
+				of[v] = from | within
+			}
+		}
+	}
+	for _, v := range x.c.Match.Outputs {
+		of[v] = result
+	}
+	live, byOp := map[*onnx.Value]bool{}, func(v *onnx.Value) bool { return of[v] == result }
+	for v := range onnx.Upstream(byOp, slices.DeleteFunc(slices.Clone(x.c.Scope.Graph.Outputs), byOp)...) {
+		live[v] = true
+	}
+	for _, n := range x.c.Scope.Graph.Nodes {
+		from := read(n)
+		if from == 0 {
+			continue
+		}
+		for _, v := range n.Outputs {
+			switch {
+			case v == nil || byOp(v):
+				continue
+			case !matched[n]:
+				of[v] |= from
+			case v.IsOutput():
+				from |= within
+			default:
+				continue
+			}
+			if operands := from &^ within; from&result == 0 && live[v] && x.fixed(v) &&
+				(from&within != 0 || operands&(operands-1) != 0) {
+				return v, "is computed from the same tokens by nodes that stay"
+			}
+		}
+	}
+	return nil, ""
+}
+
+// cut returns an output of the graph, or a value of one size before it, that has tokens from fixed places after the
+// first one, or counts tokens by a constant.
+func (x *remains) cut() (*onnx.Value, string) {
+	g := x.c.Scope.Graph
+	// Outputs of other matches are right if their ops compute them. Otherwise their nodes fail, as those of this site.
+	stop := func(v *onnx.Value) bool { return !x.steady(v) || x.matched[v] }
+	from := slices.DeleteFunc(slices.Clone(g.Outputs), stop)
+	for v := range onnx.Upstream(stop, from...) {
+		n := v.Producer
+		if t, ok := x.facts.Constant(v); ok && v.IsOutput() && !t.IsFloat() {
+			return v, "is an output that is constant"
+		}
+		if n == nil || !n.Is("Slice") && !n.Is("Gather") || !x.facts.DataType(v).IsFloat() || x.steady(n.Input(0)) {
+			continue
+		}
+		places := n.Inputs[1:min(len(n.Inputs), 3)]
+		if n.Is("Gather") {
+			places = places[:1]
+		}
+		last, fixed := int64(0), true
+		for _, p := range places {
+			t, ok := x.facts.Constant(p)
+			fixed = fixed && ok && !slices.ContainsFunc(t.I, func(at int64) bool { return at < 0 })
+			for i := 0; fixed && i < len(t.I); i++ {
+				last = max(last, t.I[i])
+			}
+		}
+		if n.Is("Slice") {
+			last--
+		}
+		if fixed && last > 0 {
+			return v, "is read from fixed places among the tokens"
+		}
+	}
+	return nil, ""
 }

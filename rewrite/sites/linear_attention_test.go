@@ -66,8 +66,8 @@ func TestThreeBlocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			plain, patched := onnxtest.New(18), onnxtest.New(18)
-			threeBlocks(plain, c.carried, c.full && !c.carried)
-			threeBlocks(patched, c.carried, c.full)
+			threeBlocks(plain, c.carried, c.full && !c.carried, "")
+			threeBlocks(patched, c.carried, c.full, "")
 			repairs := ""
 			for _, s := range applytest.Apply(t, patched.Model).Sites {
 				if s.Op == "LinearAttention" && s.Status == rewrite.Fused {
@@ -247,14 +247,25 @@ func TestGatedDeltaNet(t *testing.T) {
 }
 
 // threeBlocks adds linear attention with a constant decay of 18 tokens at most. Each block of 6 begins with the state
-// that the one before leaves, or with zeros. full means that only the last one may have fewer tokens.
-func threeBlocks(b builder, carried, full bool) {
+// that the one before leaves, or with zeros. full means that only the last one may have fewer tokens. also names an
+// output besides the rows.
+func threeBlocks(b builder, carried, full bool, also string) {
 	const size, rate = 6, 0.1
 	q, k := b.Input("q", onnx.Float, "b", 2, "n", 4), b.Input("k", onnx.Float, "b", 2, "n", 4)
 	v := b.Input("v", onnx.Float, "b", 2, "n", 5)
 	batch := b.Op("Slice", b.Op("Shape", v), b.Ints(0), b.Ints(1))
 	zeros := b.Op("Expand", b.Floats([]int64{}, 0), b.Op("Concat", batch, b.Ints(2, 4, 5), onnx.IntAttr("axis", 0)))
-	turned := func(v value) value { return b.Op("Transpose", v, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})) }
+	perm := []int64{0, 1, 3, 2}
+	n := b.Op("Slice", b.Op("Shape", v), b.Ints(2), b.Ints(3))
+	tokens, all := int64(2), []any{}
+	if also == "folded" { // sequences and heads are one axis
+		perm, tokens = []int64{0, 2, 1}, 1
+		fold := func(v value, width int64) value {
+			return b.Op("Reshape", v, b.Op("Concat", b.Ints(-1), n, b.Ints(width), onnx.IntAttr("axis", 0)))
+		}
+		q, k, v, zeros = fold(q, 4), fold(k, 4), fold(v, 5), b.Op("Reshape", zeros, b.Ints(-1, 4, 5))
+	}
+	turned := func(v value) value { return b.Op("Transpose", v, onnx.IntsAttr("perm", perm)) }
 	var within, since, until []float32
 	for i := range size {
 		since = append(since, float32(math.Exp(-rate*float64(i+1))))
@@ -267,10 +278,10 @@ func threeBlocks(b builder, carried, full bool) {
 			within = append(within, float32(factor))
 		}
 	}
-	n := b.Op("Slice", b.Op("Shape", v), b.Ints(2), b.Ints(3))
-	state, all := zeros, []any{}
+	state, sum := zeros, zeros
+	var lastKeys value
 	for from := int64(0); from < 3*size; from += size {
-		block := func(v value) value { return b.Op("Slice", v, b.Ints(from), b.Ints(from+size), b.Ints(2)) }
+		block := func(v value) value { return b.Op("Slice", v, b.Ints(from), b.Ints(from+size), b.Ints(tokens)) }
 		rows := b.Op("Min", b.Op("Max", b.Op("Sub", n, b.Ints(from)), b.Ints(0)), b.Ints(size))
 		if full && from < 2*size {
 			rows = b.Ints(size)
@@ -282,14 +293,44 @@ func threeBlocks(b builder, carried, full bool) {
 		scores := b.Op("Mul", b.Op("MatMul", block(q), turned(block(k))), factors)
 		before := b.Op("Mul", block(q), first(b.Floats([]int64{size, 1}, since...), 0))
 		all = append(all, b.Op("Add", b.Op("MatMul", scores, block(v)), b.Op("MatMul", before, state)))
-		last := b.Op("Slice", b.Floats([]int64{size, 1}, until...), b.Op("Sub", b.Ints(size), rows), b.Ints(size),
+		until := b.Op("Slice", b.Floats([]int64{size, 1}, until...), b.Op("Sub", b.Ints(size), rows), b.Ints(size),
 			b.Ints(0))
-		if carried && from < 2*size {
-			state = b.Op("Add", b.Op("Mul", state, math.Exp(-rate*size)),
-				b.Op("MatMul", turned(b.Op("Mul", block(k), last)), block(v)))
+		if also == "sum" {
+			sum = b.Op("Add", sum, b.Op("MatMul", turned(block(k)), block(v)))
+		}
+		if last := from == 2*size; carried && !last || also == "state" || also == "folded" {
+			var factor any = math.Exp(-rate * size)
+			if also != "" {
+				factor = b.Op("Exp", b.Op("Mul", b.Op("Cast", rows, onnx.IntAttr("to", int64(onnx.Float))), -rate))
+			}
+			state = b.Op("Add", b.Op("Mul", state, factor),
+				b.Op("MatMul", turned(b.Op("Mul", block(k), until)), block(v)))
+		} else if last && also == "state before the last block" {
+			b.Output(state)
+		} else if last && also == "keys of a block" {
+			lastKeys = b.Op("ReduceSum", block(k), b.Ints(tokens))
 		}
 	}
-	b.Output(b.Op("Concat", append(all, onnx.IntAttr("axis", 2))...))
+	y := b.Op("Concat", append(all, onnx.IntAttr("axis", tokens))...)
+	if also == "folded" {
+		sizes := b.Op("Concat", b.Ints(-1, 2), b.Op("Min", n, b.Ints(3*size)), b.Ints(5), onnx.IntAttr("axis", 0))
+		y = b.Op("Reshape", y, sizes)
+	}
+	b.Output(y)
+	switch also {
+	case "state", "folded":
+		b.Output(state)
+	case "sum":
+		b.Output(sum)
+	case "keys of a block":
+		b.Output(lastKeys)
+	case "keys of fixed places":
+		b.Output(b.Op("Slice", k, b.Ints(15), b.Ints(18), b.Ints(tokens)))
+	case "last keys":
+		b.Output(b.Op("Slice", k, b.Ints(-1), b.Ints(math.MaxInt64), b.Ints(tokens)))
+	case "a counter":
+		b.Output(b.Op("Add", b.Ints(17), b.Ints(1)))
+	}
 }
 
 // oneChunk adds gated linear attention of at most size tokens. rows takes n rows of the chunk; bound changes an

@@ -1,0 +1,78 @@
+package sites_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
+	"github.com/mojo-patch/mojo-patch/reference"
+	"github.com/mojo-patch/mojo-patch/rewrite"
+	"github.com/mojo-patch/mojo-patch/rewrite/applytest"
+	"github.com/mojo-patch/mojo-patch/rewrite/prove"
+	"github.com/mojo-patch/mojo-patch/rewrite/rewritetest"
+)
+
+// TestStatesOfBlocks patches an export of three blocks of 6 tokens with a second output. More tokens than 18 fail in
+// the export. If the rows are repaired, the second output must be right for more tokens too: the op computes it, or it
+// never depended on the blocks. Otherwise nothing is repaired.
+func TestStatesOfBlocks(t *testing.T) {
+	const stays = "without failing"
+	for also, refused := range map[string]string{
+		"state": "", "folded": "", "last keys": "", "state before the last block": "differs", "sum": stays,
+		"keys of a block": stays, "keys of fixed places": stays, "a counter": stays,
+	} {
+		t.Run(also, func(t *testing.T) {
+			b := onnxtest.New(18)
+			threeBlocks(b, true, false, also)
+			repaired, why := false, ""
+			for _, s := range applytest.Apply(t, b.Model).Sites {
+				repaired = repaired || s.Op == "LinearAttention" && s.Status == rewrite.Fused
+				why += s.Reason
+			}
+			if repaired != (refused == "") || !strings.Contains(why, refused) {
+				t.Errorf("repaired %v, want a refusal by %q: %s", repaired, refused, why)
+			}
+			for _, tokens := range []int{1, 6, 7, 18, 19, 40} {
+				if !repaired {
+					break
+				}
+				in, want := blocksOf(tokens, also)
+				got := rewritetest.Run(t, b.Model, in)[b.Model.Graph.Outputs[1].Name]
+				if far, scale := prove.Distance(want, got.F); len(want) != len(got.F) || far > 1e-5*scale {
+					t.Errorf("%d tokens: the second output differs by %g of %g", tokens, far, scale)
+				}
+			}
+		})
+	}
+}
+
+// blocksOf returns inputs of threeBlocks, and its second output by its definition.
+func blocksOf(tokens int, also string) (in map[string]*reference.Tensor, want []float64) {
+	const rate, heads = 0.1, 4 // of two sequences
+	in = map[string]*reference.Tensor{}
+	for i, name := range []string{"q", "k", "v"} {
+		shape := []int{2, 2, tokens, []int{4, 4, 5}[i]}
+		list := make([]float64, 4*tokens*shape[3])
+		for j := range list {
+			list[j] = math.Sin(float64(7*i + 3*j))
+		}
+		in[name] = reference.NewFloats(onnx.Float, shape, list)
+	}
+	k, v := in["k"].F, in["v"].F
+	for h := range heads {
+		if also == "last keys" {
+			want = append(want, k[(h*tokens+tokens-1)*4:(h*tokens+tokens)*4]...)
+			continue
+		}
+		state := make([]float64, 4*5)
+		for n := range tokens {
+			for i := range state {
+				state[i] = state[i]*math.Exp(-rate) + k[(h*tokens+n)*4+i/5]*v[(h*tokens+n)*5+i%5]
+			}
+		}
+		want = append(want, state...)
+	}
+	return in, want
+}
