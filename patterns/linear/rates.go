@@ -5,12 +5,25 @@ import (
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/site"
+	"github.com/mojo-patch/mojo-patch/reference"
 )
 
 // farEnough is the smallest factor that rates are read from. Rounded factors of tokens that are far apart show a rate
 // best, until they are subnormal numbers of float32.
 const farEnough = 1e-30
+
+// typedNumbers is knownSizes with numbers of half types, which are rounded.
+func typedNumbers(lab *probe.Lab) probe.Known {
+	sizes, facts := knownSizes(lab), lab.View.Facts
+	return func(v *onnx.Value) (*reference.Tensor, error) {
+		if t, ok := facts.Known(v, lab.World); ok && v.Constant() == nil && facts.DataType(v).IsHalf() {
+			return t, nil
+		}
+		return sizes(v)
+	}
+}
 
 // rated reads the rates of a state whose decay is constant: lightning attention has a rate for each head. Only the
 // first token has a key, so the rows show the factor of its update after each token.
@@ -66,7 +79,7 @@ func (s *span) ratesIn(r *run) []float64 {
 				skip := s.skip.in(r)[(t*s.heads+h)*s.val : (t*s.heads+h+1)*s.val]
 				factor -= s.skips[h] * dot(skip, first) / dot(first, first) / share
 			}
-			if found = factor > farEnough; found {
+			if found = factor > farEnough; found && math.Abs(factor-1) > agree/1e3 { // else a state without a decay
 				rates[h] = math.Log(factor) / float64(t)
 			}
 		}

@@ -18,12 +18,14 @@ type lightning struct {
 	typ     onnx.DataType
 	rates   [2]float64
 	q, k, v *onnx.Value // [batch, heads, tokens, channels]
+	blocks  [][2]int64
+	times   float64 // a factor of the decays of blocks, which are computed; 0: they are constants
 }
 
 func newLightning(typ onnx.DataType, tokens any) *lightning {
 	b := onnxtest.New(18)
 	in := func(name string, width int) *onnx.Value { return b.Input(name, typ, "b", 2, tokens, width) }
-	return &lightning{b, typ, [2]float64{0.3, 0.05}, in("q", 6), in("k", 6), in("v", 5)}
+	return &lightning{b, typ, [2]float64{0.3, 0.05}, in("q", 6), in("k", 6), in("v", 5), [][2]int64{{0, 4}, {4, 7}}, 0}
 }
 
 // constant returns numbers rounded to the type.
@@ -65,7 +67,12 @@ func (l *lightning) block(q, k, v, state *onnx.Value, n int, mask func(i, j int)
 	within := l.Op("MatMul", scores, v)
 	before := l.Op("MatMul", l.Op("Mul", q, l.factors(n, 1, func(i, _ int) float64 { return float64(i + 1) })), state)
 	added := l.Op("Mul", k, l.factors(n, 1, func(i, _ int) float64 { return float64(n - 1 - i) }))
-	decayed := l.Op("Mul", state, l.factors(1, 1, func(_, _ int) float64 { return float64(n) }))
+	decay := l.factors(1, 1, func(_, _ int) float64 { return float64(n) })
+	if l.times > 0 {
+		decay = l.Op("Exp", l.Op("Mul", l.constant([]int{2, 1, 1}, -l.rates[0], -l.rates[1]),
+			l.constant([]int{}, float64(n)*l.times)))
+	}
+	decayed := l.Op("Mul", state, decay)
 	return l.Op("Add", before, within), l.Op("Add", decayed, l.Op("MatMul", l.turned(added), v))
 }
 
@@ -75,11 +82,11 @@ func (l *lightning) zeros() *onnx.Value {
 	return l.Op("Expand", l.constant([]int{}, 0), l.Op("Concat", batch, l.Ints(2, 6, 5), onnx.IntAttr("axis", 0)))
 }
 
-// sevenTokens writes a block of four tokens and one of three.
+// sevenTokens writes the blocks of seven tokens.
 func (l *lightning) sevenTokens(mask func(i, j int) float64) (rows, state *onnx.Value) {
 	state = l.zeros()
 	var all []any
-	for _, x := range [][2]int64{{0, 4}, {4, 7}} {
+	for _, x := range l.blocks {
 		of := func(v *onnx.Value) *onnx.Value { return l.Op("Slice", v, l.Ints(x[0]), l.Ints(x[1]), l.Ints(2)) }
 		var y *onnx.Value
 		y, state = l.block(of(l.q), of(l.k), of(l.v), state, int(x[1]-x[0]), mask)
@@ -208,6 +215,27 @@ func TestRoundedRates(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestSlowRates finds attention whose powers all become 1 in a half type, so its states do not decay, and refuses it if
+// one factor is less than 1.
+func TestSlowRates(t *testing.T) {
+	for _, typ := range []onnx.DataType{onnx.Float16, onnx.BFloat16} {
+		for times, want := range map[float64]bool{1: true, 400: false} {
+			l := newLightning(typ, 7)
+			l.rates, l.blocks, l.times = [2]float64{1e-5, 4e-6}, [][2]int64{{0, 3}, {3, 6}, {6, 7}}, times
+			rows, _ := l.sevenTokens(causal)
+			l.Output(rows)
+			matches, _ := patterns.Builtin().Find(l.Model.Graph, infer.Analyze(l.Model))
+			found := false
+			for _, m := range matches {
+				found = found || m.Op == fused.LinearAttentionName && m.Outputs[0] == rows && ratesOf(t, m) == nil
+			}
+			if found != want {
+				t.Errorf("%v, %g times: found %v", typ, times, found)
+			}
 		}
 	}
 }

@@ -29,7 +29,10 @@ type roles struct {
 	factor               bool      // decay is the factor of the state and not its logarithm
 	rates                []float64 // of a constant decay, the logarithm for each head
 	// intended holds what constants of half types are roundings of, if the rates are read from such.
-	intended      map[*onnx.Value]*reference.Tensor
+	intended map[*onnx.Value]*reference.Tensor
+	// typed means that numbers which no operand determines are rounded to their half types, as the graph computes them:
+	// powers of slow rates all become 1.
+	typed         bool
 	scale         float64
 	skip          *operand // rows that are added to the result; nil if there are none
 	skips         []float64
@@ -107,7 +110,11 @@ func (s *span) trialOf(seed uint64, world int, past, factors bool, change func(v
 	if s.present != nil {
 		want = append(want, s.present)
 	}
-	got, err := lab.Run(given, knownSizes(lab), want...)
+	known := knownSizes(lab)
+	if s.typed {
+		known = typedNumbers(lab)
+	}
+	got, err := lab.Run(given, known, want...)
 	if err != nil {
 		return nil
 	}
@@ -418,15 +425,21 @@ func (s *span) decays(r *run) bool {
 			left--
 		}
 	}
-	if s.decay, s.rates, s.intended = nil, nil, nil; left == 0 {
+	if s.decay, s.rates, s.intended, s.typed = nil, nil, nil, false; left == 0 {
 		if s.computes(r) || s.rated() && s.computes(r) {
 			return true
 		}
-		if s.rates == nil || !s.unrounds() {
+		if s.rates != nil && s.unrounds() {
+			if r := s.trial(3, 0, s.past != nil, s.factor); r != nil && s.computes(r) {
+				return true
+			}
+		}
+		if !s.g.Facts.DataType(s.rows).IsHalf() {
 			return false
 		}
+		s.rates, s.intended, s.typed = nil, nil, true
 		r = s.trial(3, 0, s.past != nil, s.factor)
-		return r != nil && s.computes(r)
+		return r != nil && (s.computes(r) || s.rated() && s.computes(r))
 	}
 	taken := []*operand{s.q, s.k, s.v, s.beta, s.skip}
 	try := func(o *operand) bool {
