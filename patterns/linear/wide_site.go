@@ -97,6 +97,14 @@ func (w *wide) narrowedOnce(made *site.Site, v *onnx.Value, narrow func(*onnx.Va
 			return nil
 		}
 		return narrow(n.Input(0))
+	case n.Is("CastLike"): // its other input is read for its type only
+		o := narrow(n.Input(0))
+		if o == nil {
+			return nil
+		}
+		o = made.Node("Cast", v.Name, []*site.Operand{o}, onnx.IntAttr("to", int64(w.g.Facts.DataType(v))))
+		o.Type = w.g.Facts.DataType(v)
+		return o
 	case !slices.Contains(everywhere, n.OpType) && !n.Is("Unsqueeze"):
 		return nil
 	}

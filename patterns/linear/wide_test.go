@@ -57,7 +57,13 @@ func TestWideSteps(t *testing.T) {
 				biases = append(biases, float32(i/val)/8)
 			}
 			gate := b.Op("Expand", b.Input("dt", typ, "b", heads, c.gates), b.Ints(1, heads, val))
-			gate = b.Op("Softplus", b.Op("Add", gate, cast(b.Floats([]int64{heads, val}, biases...), typ)))
+			gate = b.Op("Add", gate, cast(b.Floats([]int64{heads, val}, biases...), typ))
+			if soft := b.Op("Softplus", gate); c.half { // as torch writes it for half types
+				soft = b.Op("Div", soft, b.Op("CastLike", b.Floats(nil, 1), soft))
+				gate = b.Op("Where", b.Op("Greater", gate, cast(b.Floats(nil, 20), typ)), gate, soft)
+			} else {
+				gate = soft
+			}
 			gate = b.Op("Unsqueeze", gate, b.Ints(3))
 			factor := b.Op("Exp", b.Op("Mul", cast(gate, onnx.Float), b.Floats([]int64{heads, val, key}, rates...)))
 			update := b.Op("Mul", b.Op("Mul", gate, group("k")), b.Op("Unsqueeze", x, b.Ints(3)))
