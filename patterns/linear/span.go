@@ -240,38 +240,30 @@ func (s *span) exit(open map[*onnx.Value]int) (e exit, ok bool) {
 		return e, false
 	}
 	for v := range open {
-		switch s.varies(v) {
-		case true:
-			if e.rows != nil {
-				return e, false
-			}
+		switch {
+		case s.varies(v) && e.rows != nil:
+			return e, false
+		case s.varies(v):
+			e.rows = v
+		case e.state == nil:
+			e.state = v
+		case s.position(v) > s.position(e.state): // rows of a fixed number of tokens are computed last
 			e.rows = v
 		default:
-			if e.state != nil {
-				return e, false
-			}
-			e.state = v
+			e.rows, e.state = e.state, v
 		}
 	}
-	if e.rows == nil && len(open) == 1 {
+	if e.rows == nil {
 		e.rows, e.state = e.state, nil
 	}
 	return e, e.rows != nil
 }
 
-// varies reports whether a value may have a row for each token. A state has four axes, of which only that of the
-// sequences may be open.
+// varies reports whether a value may have a row for each token. A state has four axes, or three if heads have one
+// value, of which only that of the sequences may be open.
 func (s *span) varies(v *onnx.Value) bool {
 	rank, ok := s.g.Facts.Rank(v)
-	if !ok || rank != 4 {
-		return true
-	}
-	for axis := 1; axis < rank; axis++ {
-		if _, ok := s.g.Facts.Dim(v, axis); !ok {
-			return true
-		}
-	}
-	return !v.IsOutput()
+	return !ok || rank != 3 && rank != 4 || !v.IsOutput() || !s.fixed(v)
 }
 
 // mayBe reports whether a value may have these axes of sequences and tokens. -1 is no axis, for one sequence. All other

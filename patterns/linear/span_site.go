@@ -11,11 +11,12 @@ func (s *span) site() *site.Site {
 	made := site.New(s.g, fused.LinearAttentionName, s.rows.Producer)
 	made.Nodes, made.Intended = s.nodes, s.intended
 	inputs := make([]*site.Operand, fused.LinearAttentionBeta+1)
-	names := fused.Lookup(made.Op).Inputs
+	names, typ := fused.Lookup(made.Op).Inputs, s.singleType()
 	rows := func(i int, what fused.Role, o *operand) {
 		name := names[i].Name
 		shape, _ := s.shapeIn(o.Value, 0)
 		inputs[i] = o.layout.asRows(made.Input(what, name, o.Value), name, shape, s.sizesOf(o))
+		inputs[i] = inputs[i].Cast(typ)
 		if names[i].Type == onnx.Float.String() {
 			inputs[i] = inputs[i].Cast(onnx.Float)
 		}
@@ -55,6 +56,7 @@ func (s *span) site() *site.Site {
 		y = s.withSkip(made, y)
 	}
 	shape, _ := s.shapeIn(s.rows, 0)
+	y = y.Cast(s.g.Facts.DataType(s.rows))
 	made.Output(s.rows, s.out.layout.fromRows(y, shape, s.sizesOf(s.out)))
 	if s.present != nil {
 		out[1].Type = onnx.Float
@@ -74,6 +76,17 @@ func (s *span) site() *site.Site {
 	return made
 }
 
+// singleType returns the type of the rows that the op reads, or float32 if they have several: the op takes one type.
+func (s *span) singleType() onnx.DataType {
+	typ := s.g.Facts.DataType(s.q.Value)
+	for _, o := range []*operand{s.k, s.v, s.beta, s.skip} {
+		if o != nil && s.g.Facts.DataType(o.Value) != typ {
+			return onnx.Float
+		}
+	}
+	return typ
+}
+
 func (s *span) sizesOf(o *operand) sizes { return sizes{s.batch[0], s.tokens[0], o.heads, o.width} }
 
 // withSkip adds rows, with a factor for each head, to the op's.
@@ -86,7 +99,7 @@ func (s *span) withSkip(made *site.Site, y *site.Operand) *site.Operand {
 	}
 	shape, _ := s.shapeIn(s.skip.Value, 0)
 	rows := s.skip.layout.asRows(made.Input(fused.NoRole, "skipped", s.skip.Value), "skipped", shape,
-		s.sizesOf(s.skip))
+		s.sizesOf(s.skip)).Cast(s.singleType())
 	weight := made.Constant("skip_weight", onnx.NewFloat32s("", []int64{int64(len(factors))}, factors))
 	return y.Then("Add", "with_skipped", []*site.Operand{rows.Then("Mul", "skipped_weighted", []*site.Operand{weight})})
 }

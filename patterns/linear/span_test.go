@@ -183,16 +183,22 @@ func TestUnrolledSpans(t *testing.T) {
 	const tokens, channels, key = 4, 5, 3
 	for name, c := range map[string]struct {
 		late, stale bool // the decay after the update; each token from the first state
+		half        bool // queries and rows are float16, and the state is an output
 		found       bool
 	}{
-		"each token after the one before": {false, false, true},
-		"a decay after the update":        {true, false, false},
-		"a state that is not carried":     {false, true, false},
+		"each token after the one before": {false, false, false, true},
+		"queries in float16, and a state": {false, false, true, true},
+		"a decay after the update":        {true, false, false, false},
+		"a state that is not carried":     {false, true, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := onnxtest.New(18)
 			x, dt := b.Input("x", onnx.Float, 2, channels, tokens), b.Input("dt", onnx.Float, 2, channels, tokens)
-			k, q := b.Input("k", onnx.Float, 2, tokens, key), b.Input("q", onnx.Float, 2, tokens, key)
+			typ := onnx.Float
+			if c.half {
+				typ = onnx.Float16
+			}
+			k, q := b.Input("k", onnx.Float, 2, tokens, key), b.Input("q", typ, 2, tokens, key)
 			at := func(v *onnx.Value, axis int64) *onnx.Value { return b.Op("Unsqueeze", v, b.Ints(axis)) }
 			of := func(v *onnx.Value, token int, axis int64) *onnx.Value {
 				return b.Op("Gather", v, token, onnx.IntAttr("axis", axis))
@@ -215,11 +221,19 @@ func TestUnrolledSpans(t *testing.T) {
 				} else {
 					state = b.Op("Add", b.Op("Mul", factor, state), update)
 				}
-				rows = append(rows, b.Op("MatMul", state, at(of(q, i, 1), 2)))
+				read := state
+				if c.half {
+					read = b.Op("Cast", state, onnx.IntAttr("to", int64(typ)))
+				}
+				rows = append(rows, b.Op("MatMul", read, at(of(q, i, 1), 2)))
+			}
+			if c.half {
+				b.Output(state)
 			}
 			b.Output(b.Op("Concat", append(rows, onnx.IntAttr("axis", 2))...))
 			matches, _ := patterns.Builtin().Find(b.Model.Graph, infer.Analyze(b.Model))
-			if found := len(matches) == 1 && matches[0].Op == fused.LinearAttentionName; found != c.found {
+			found := len(matches) == 1 && matches[0].Op == fused.LinearAttentionName
+			if found != c.found || found && (len(matches[0].Outputs) == 2) != c.half {
 				t.Errorf("found %v, want %v: %v", found, c.found, matches)
 			}
 		})
