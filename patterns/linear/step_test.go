@@ -62,6 +62,13 @@ func TestSteps(t *testing.T) {
 			next := c.with(s, c.update(s))
 			return next, c.at(next, c.q)
 		}, true},
+		{"removal and update at keys of their own, as in RWKV-7", 4, func(c *token) (_, _ *onnx.Value) {
+			kk, rate := c.Input("kk", onnx.Float, "b", 2, 4), c.Input("rate", onnx.Float, "b", 2, 4)
+			removed := c.Op("Mul", c.last(c.Op("Mul", kk, rate)), c.front(c.at(c.state, kk)))
+			added := c.Op("Sub", c.Op("Mul", c.last(c.k), c.front(c.v)), removed)
+			next := c.Op("Add", c.decayed(), added)
+			return next, c.at(next, c.q)
+		}, false},
 		{"by products of matrices", 1, func(c *token) (_, _ *onnx.Value) {
 			s := c.decayed()
 			u := c.Op("Mul", c.Op("Sub", c.front(c.v), c.Op("MatMul", c.front(c.k), s)), c.last(c.last(c.beta)))
