@@ -32,6 +32,7 @@ type Checker struct {
 	Outputs map[*onnx.Value]bool
 
 	prover    *prove.Prover
+	repaired  bool // a site supports numbers of tokens for which its nodes fail
 	originals map[bool]*reference.Evaluator
 	// sized caches facts by the largest number of tokens.
 	sized map[int64]*infer.Facts
@@ -68,8 +69,11 @@ func (k *Checker) Check(c *Site) (*prove.CheckReport, error) {
 	r, err := k.prover.Check(c.OpName(), func() string {
 		return c.Match.Pattern + "\n" + onnx.GraphKey(c.Match.Replacement) + c.slice.key(k.run.Facts, worlds)
 	}, func(r *prove.CheckReport) error { return k.judge(c, worlds, r) })
-	if err == nil && r != nil && r.Repairs != "" && policies[c.Match.Op].lengths {
-		err = k.unrepaired(c)
+	if err == nil && r != nil && policies[c.Match.Op].lengths {
+		// Behind a repaired site the model's values are unknown for other lengths.
+		if k.repaired = k.repaired || r.Repairs != ""; k.repaired {
+			err = k.unrepaired(c)
+		}
 	}
 	return r, err
 }

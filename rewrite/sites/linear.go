@@ -366,25 +366,34 @@ type remains struct {
 	c             *Site
 }
 
-// steady reports whether a value has the same size for the numbers of tokens that were tried.
+// steady reports whether a value has the same size for the numbers of tokens that were tried, or, behind nodes that
+// fail for these, a fixed size.
 func (x *remains) steady(v *onnx.Value) bool {
 	a, ok := x.tokens.Shape(v, 0)
 	for w := 1; w < infer.Worlds && ok; w++ {
 		b, known := x.tokens.Shape(v, w)
-		ok = known && slices.Equal(a, b)
+		if ok = known; known && !slices.Equal(a, b) {
+			return false
+		}
+	}
+	return ok || x.sized(v)
+}
+
+// sized reports whether the size of each axis is known, except that of the sequences.
+func (x *remains) sized(v *onnx.Value) bool {
+	rank, ok := x.facts.Rank(v)
+	for axis := range rank {
+		_, known := x.facts.Dim(v, axis)
+		ok = ok && (known || axis == 0 && slices.ContainsFunc(x.c.Scope.Graph.Inputs, func(in *onnx.Value) bool {
+			n, _ := x.facts.Rank(in)
+			return n > 0 && x.facts.SameDim(in, 0, v, 0)
+		}))
 	}
 	return ok
 }
 
 // fixed reports whether a value has the same size for all numbers of tokens.
-func (x *remains) fixed(v *onnx.Value) bool {
-	ok := x.steady(v)
-	rank, _ := x.facts.Rank(v)
-	for axis := 1; axis < rank && ok; axis++ {
-		_, ok = x.facts.Dim(v, axis)
-	}
-	return ok
-}
+func (x *remains) fixed(v *onnx.Value) bool { return x.steady(v) && x.sized(v) }
 
 // state returns a value of fixed size that is not computed from the op's results, but from values within the matched
 // nodes or from several of the op's operands: a state of the same tokens.
@@ -458,20 +467,13 @@ func (x *remains) cut() (*onnx.Value, string) {
 		if n == nil || !n.Is("Slice") && !n.Is("Gather") || !x.facts.DataType(v).IsFloat() || x.steady(n.Input(0)) {
 			continue
 		}
-		places := n.Inputs[1:min(len(n.Inputs), 3)]
-		if n.Is("Gather") {
-			places = places[:1]
-		}
 		last, fixed := int64(0), true
-		for _, p := range places {
+		for i, p := range n.Inputs[1:min(len(n.Inputs), 3)] {
 			t, ok := x.facts.Constant(p)
-			fixed = fixed && ok && !slices.ContainsFunc(t.I, func(at int64) bool { return at < 0 })
-			for i := 0; fixed && i < len(t.I); i++ {
-				last = max(last, t.I[i])
+			fixed = fixed && ok && len(t.I) > 0 && slices.Min(t.I) >= 0
+			if fixed {
+				last = slices.Max(t.I) - int64(i) // the end of a slice is not one of its places
 			}
-		}
-		if n.Is("Slice") {
-			last--
 		}
 		if fixed && last > 0 {
 			return v, "is read from fixed places among the tokens"

@@ -81,15 +81,7 @@ func TestThreeBlocks(t *testing.T) {
 				if c.full && !c.carried && tokens < 13 {
 					continue // the nodes fail
 				}
-				in := map[string]*reference.Tensor{}
-				for i, v := range plain.Model.Graph.Inputs {
-					shape := []int{2, 2, tokens, []int{4, 4, 5}[i]}
-					list := make([]float64, 4*tokens*shape[3])
-					for j := range list {
-						list[j] = math.Sin(float64(7*i + 3*j))
-					}
-					in[v.Name] = reference.NewFloats(onnx.Float, shape, list)
-				}
+				in, _ := blocksOf(tokens, "")
 				out := plain.Model.Graph.Outputs[0].Name
 				want, got := rewritetest.Run(t, plain.Model, in)[out], rewritetest.Run(t, patched.Model, in)[out]
 				far, scale := prove.Distance(want.F, got.F)
@@ -250,9 +242,18 @@ func TestGatedDeltaNet(t *testing.T) {
 // that the one before leaves, or with zeros. full means that only the last one may have fewer tokens. also names an
 // output besides the rows.
 func threeBlocks(b builder, carried, full bool, also string) {
-	const size, rate = 6, 0.1
 	q, k := b.Input("q", onnx.Float, "b", 2, "n", 4), b.Input("k", onnx.Float, "b", 2, "n", 4)
 	v := b.Input("v", onnx.Float, "b", 2, "n", 5)
+	also, second := strings.CutPrefix(also, "second ")
+	if second {
+		v = b.Op("Add", v, attended(b, q, k, v, carried, full, ""))
+	}
+	b.Output(attended(b, q, k, v, carried, full, also))
+}
+
+// attended adds one layer and returns its rows.
+func attended(b builder, q, k, v value, carried, full bool, also string) value {
+	const size, rate = 6, 0.1
 	batch := b.Op("Slice", b.Op("Shape", v), b.Ints(0), b.Ints(1))
 	zeros := b.Op("Expand", b.Floats([]int64{}, 0), b.Op("Concat", batch, b.Ints(2, 4, 5), onnx.IntAttr("axis", 0)))
 	perm := []int64{0, 1, 3, 2}
@@ -316,7 +317,6 @@ func threeBlocks(b builder, carried, full bool, also string) {
 		sizes := b.Op("Concat", b.Ints(-1, 2), b.Op("Min", n, b.Ints(3*size)), b.Ints(5), onnx.IntAttr("axis", 0))
 		y = b.Op("Reshape", y, sizes)
 	}
-	b.Output(y)
 	switch also {
 	case "state", "folded":
 		b.Output(state)
@@ -331,6 +331,7 @@ func threeBlocks(b builder, carried, full bool, also string) {
 	case "a counter":
 		b.Output(b.Op("Add", b.Ints(17), b.Ints(1)))
 	}
+	return y
 }
 
 // oneChunk adds gated linear attention of at most size tokens. rows takes n rows of the chunk; bound changes an
