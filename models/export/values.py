@@ -15,7 +15,8 @@ def graphs(graph):
 def number(model):
     """Names the results of nodes v0, v1, ..., one name everywhere the same. Outputs and weights keep theirs.
 
-    The names of nodes lose the path of the module that export.py wraps a model in.
+    The names of nodes lose the path of the module that export.py wraps a model in, and weights their declarations of
+    types and shapes, which they have themselves.
     """
     names, every = {}, list(graphs(model.graph))
     kept = {value.name for value in model.graph.output}
@@ -31,5 +32,9 @@ def number(model):
             node.input[:] = [names.get(name, name) for name in node.input]
             node.output[:] = [names[name] for name in node.output]
             node.name = node.name.replace("/model/model/", "/", 1)
+        weights = {tensor.name for tensor in graph.initializer}
+        declared = [value for value in graph.value_info if value.name not in weights]
+        del graph.value_info[:]
+        graph.value_info.extend(declared)
         for value in (*graph.output, *graph.value_info):
             value.name = names.get(value.name, value.name)
