@@ -1,4 +1,4 @@
-// Shared parts of the CUDA kernels: element types, 16-byte vectors, sums over threads, launches.
+// Shared parts of the CUDA kernels: launches, element types, 16-byte vectors, sums over threads.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -100,6 +100,9 @@ cudaError_t Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shar
                    Args&&... args) {
   return LaunchClusters(kernel, 1, grid, block, shared_bytes, stream, args...);
 }
+
+// What follows is device code, which files without kernels do not see: HOST of the Makefile.
+#if defined(__CUDACC__)
 
 // WaitForPrevious waits until the kernels before this one in the stream have ended and their writes can
 // be seen. Every thread of a kernel started by Launch calls it before it touches device memory: a
@@ -325,5 +328,7 @@ __device__ __forceinline__ float BlockSum(float v, float* shared) {
   }
   return sum;
 }
+
+#endif  // __CUDACC__
 
 }  // namespace mojo

@@ -6,8 +6,10 @@
 #pragma once
 
 #include "common/room.h"
-#include "cuda/activation.cuh"
 #include "cuda/common.cuh"
+#if defined(__CUDACC__)
+#include "cuda/activation.cuh"
+#endif
 
 namespace mojo {
 
@@ -67,6 +69,8 @@ inline bool WideLoads(const MojoMoEArgs& a) {
   return a.x_type == a.expert_type && a.x_type != kMojoFloat32 && a.hidden % 8 == 0 && a.inner % 8 == 0 &&
          a.hidden > 0 && a.inner > 0 && AllAligned(16, a.x, a.gate_up, a.down, a.y);
 }
+
+#if defined(__CUDACC__)
 
 // ChosenExpert is the expert of a choice, or -1 if it has none or the id is invalid.
 __device__ __forceinline__ int ChosenExpert(const MojoMoEArgs& a, size_t choice) {
@@ -143,5 +147,7 @@ __device__ __forceinline__ uint4 LoadWeights(const void* p) {
                : "l"(p));
   return v;
 }
+
+#endif  // __CUDACC__
 
 }  // namespace mojo

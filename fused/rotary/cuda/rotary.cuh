@@ -85,6 +85,8 @@ cudaError_t PickRotary(const MojoRotaryArgs& args, const RotaryLaunch& launch, c
   return OfType(args.type, of_type);
 }
 
+#if defined(__CUDACC__)
+
 // Place is a thread's position in the work.
 struct Place {
   int lane;     // chunk of the row
@@ -233,5 +235,7 @@ __device__ __forceinline__ Pairs<T> Turn(const Pairs<T>& chunk, const Rotation<T
   const Pairs<T> turned = Rotate(kFrom ? Apart(chunk) : chunk, r);
   return kTo ? Beside(turned) : turned;
 }
+
+#endif  // __CUDACC__
 
 }  // namespace mojo
