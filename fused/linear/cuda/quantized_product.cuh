@@ -23,7 +23,7 @@ enum QuantizedWay {
 };
 
 // QuantizedConfig is the choice of kernels for a product, or for both products of experts. Every accepted config is
-// correct; only its speed differs. ConfigOfExperts and ConfigOfLinear choose (quantized_config.cu).
+// correct; only its speed differs. ConfigOfExperts and ConfigOfLinear choose (quantized_product.cu).
 struct QuantizedConfig {
   QuantizedWay way;
   int tokens;  // of a tile. kQuantizedHopper: 16, 32 or 128 with MXFP4, 64 or 128 with e4m3

@@ -3,8 +3,8 @@
 // Launches: the plan, two products, the sum of each token's choices. A few choices of MXFP4 and e4m3 need no plan
 // (quantized_direct.cu). More choices use wgmma on compute capability 9.0 (quantized_wgmma.cu), with one more launch
 // that prepares operands during the plan. Otherwise few choices of an expert are multiplied as they are read
-// (quantized_rows.cuh), and more in tiles. quantized_config.cu chooses. Numbers between the products are float32, as in
-// the definition, or bfloat16 if x is and activations are not rounded.
+// (quantized_rows.cuh), and more in tiles. quantized_product.cu chooses. Numbers between the products are float32, as
+// in the definition, or bfloat16 if x is and activations are not rounded.
 //
 // The floor is one read of the codes and factors of each chosen expert: 4.25 bits a weight of MXFP4.
 #include "linear/cuda/quantized_product.cuh"
