@@ -1,7 +1,7 @@
 // Shared parts of the collective kernels: messages in the memory of peers, and waiting for them.
 #pragma once
 
-#include "collective/cuda/peers.h"
+#include "collective/cuda/peer_view.h"
 #include "cuda/common.cuh"
 
 namespace mojo {

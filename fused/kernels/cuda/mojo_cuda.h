@@ -19,7 +19,7 @@
 #include "rotary/common/rotary_layout.h"
 
 namespace mojo {
-struct PeerView; /* collective/cuda/peers.h */
+struct PeerView; /* collective/cuda/peer_view.h */
 }
 
 extern "C" {
