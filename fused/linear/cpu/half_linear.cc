@@ -22,11 +22,11 @@ struct HalfLinearTensors {
 // Rows that a task takes through all its weights.
 constexpr size_t kRows = 128;
 
-// A unit of outputs, which is not cut. Few rows read an input's adjacent weights for so many outputs; the sums of many
-// rows must stay in the cache.
+// A unit of outputs, which is not cut: the sums of many rows must stay in the cache. Few rows read an input's adjacent
+// weights for kFewColumns outputs or more, unless that leaves one task.
 constexpr size_t kFewRows = 6;
-constexpr size_t kColumns = 512;
-constexpr size_t kColumnsOfMany = 128;
+constexpr size_t kFewColumns = 384;
+constexpr size_t kColumns = 128;
 constexpr size_t kPanelOutputs = 48;
 constexpr size_t kTileOutputs = 32;
 
@@ -200,12 +200,11 @@ struct HalfLinearKernel : ScratchNode<HalfLinearAttributes> {
     if (go.panels > 0) {
       if (OrtStatus* s = RunInTasks(api, context, FillPanels, go, go.panels, go.depth * go.lanes)) return s;
     }
-    if (by_rows) {
-      go.unit = go.panels == 0 ? 1 : go.bfloat != nullptr ? kTileOutputs : kPanelOutputs;
-    } else {
-      go.unit = t.rows > kFewRows ? kColumnsOfMany : kColumns;
-    }
+    go.unit = !by_rows ? kColumns : go.panels == 0 ? 1 : go.bfloat != nullptr ? kTileOutputs : kPanelOutputs;
     go.groups = ProductGroups((t.n + go.unit - 1) / go.unit, std::min(t.rows, kRows) * t.n * t.k);
+    if (!by_rows && t.rows <= kFewRows) {
+      while (go.groups > 2 && t.n / go.groups < kFewColumns) go.groups /= 2;
+    }
     return ParallelFor(api, context, Multiply, (t.rows + kRows - 1) / kRows * go.groups, &go);
   }
 };

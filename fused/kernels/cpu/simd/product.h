@@ -149,17 +149,21 @@ MOJO_INLINE void ForEachTile(size_t tokens, Body body) {
   }
 }
 
-// FewTokensByRows multiplies with the tokens of one or two tiles. Every group of rows prefetches the next weights, and
-// stays in the first-level cache for the second tile.
+// FewTokensByRows multiplies with the tokens of one or two tiles. Every group of rows prefetches a group that lies
+// kFewAhead bytes or more behind it, and stays in the first-level cache for the second tile. The distance is short,
+// because weights behind a task's own are often another thread's: fetched here, they would be read from memory twice.
+constexpr size_t kFewAhead = 8192;
 template <class T>
 void FewTokensByRows(const ProductArgs& args) {
   const T* w = static_cast<const T*>(args.w);
+  const size_t group = kTileRows * args.stride;
+  const size_t far = (kFewAhead / (group * sizeof(T) + 1) + 1) * group;
   for (size_t at = 0; at < args.depth; at += kRowDepth) {
     const size_t depth = args.depth - at < kRowDepth ? args.depth - at : kRowDepth;
-    const T* next = at + depth < args.depth ? w + at + depth : w + args.width * args.stride;
     for (size_t r = 0; r < args.width; r += kTileRows) {
       const size_t rows = args.width - r < kTileRows ? args.width - r : kTileRows;
-      Ahead<kTileRows> ahead{reinterpret_cast<const char*>(next + r * args.stride), args.stride * sizeof(T), sizeof(T)};
+      const Ahead<kTileRows> ahead{reinterpret_cast<const char*>(w + at + r * args.stride + far),
+                                   args.stride * sizeof(T), sizeof(T)};
       ForEachTile(args.tokens, [&](auto count, size_t first) MOJO_LAMBDA {
         RowTiles<decltype(count)::value>(w + r * args.stride + at, args.stride, rows, args.x + first, at, depth,
                                          args.y + r + first * args.y_stride, args.y_stride, ahead,
