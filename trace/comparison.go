@@ -69,6 +69,7 @@ type Comparison struct {
 	// Skipped names the branches and loops that were not compared, and why.
 	Skipped []string       `json:"skipped,omitempty"`
 	Routers []Choice       `json:"routers,omitempty"`
+	Near    []Near         `json:"near_ties,omitempty"`
 	Outputs []golden.Stats `json:"-"` // of the models' outputs, included in Rows
 	Bytes   int64          `json:"bytes"`
 	Peak    int64          `json:"peak_bytes"` // of values held at once
@@ -144,6 +145,7 @@ func (c *Comparison) Add(o *Comparison) {
 	c.Skipped = append(c.Skipped, o.Skipped...)
 	c.first = cmp.Or(c.first, o.first)
 	c.Routers = append(c.Routers, o.Routers...)
+	c.Near = append(c.Near, o.Near...)
 	c.Outputs = append(c.Outputs, o.Outputs...)
 	c.Bytes += o.Bytes
 	c.Peak = max(c.Peak, o.Peak)

@@ -275,6 +275,10 @@ func (r *pass) take(o *Comparison, step Step) {
 		choice.Path = append(Path{step}, choice.Path...)
 		r.Routers = append(r.Routers, choice)
 	}
+	for _, near := range o.Near {
+		near.Path = append(Path{step}, near.Path...)
+		r.Near = append(r.Near, near)
+	}
 	for _, text := range o.Unlike {
 		r.Unlike = append(r.Unlike, text+" ("+step.String()+")")
 	}

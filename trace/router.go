@@ -34,6 +34,25 @@ type Flip struct {
 	Tie bool `json:"tie"`
 }
 
+// Near is a token that both models sent to the same experts, although another expert's score is within the tolerance of
+// the model's type. In a run with other roundings, such as onnxruntime's fusions, the token may go there.
+type Near struct {
+	Value  string `json:"value"` // the indices in the first model
+	Block  string `json:"block"`
+	Case   int    `json:"case"`
+	Path   `json:"within,omitempty"`
+	Tokens int64   `json:"tokens"`
+	Token  int64   `json:"token"`  // the row of the indices
+	Expert int64   `json:"expert"` // the last chosen one
+	Other  int64   `json:"other"`  // the next one
+	Margin float64 `json:"margin"` // the distance between their scores
+}
+
+// String returns, for example, "token 3: experts 1 and 5, margin 1.2e-05".
+func (n Near) String() string {
+	return fmt.Sprintf("token %d: experts %d and %d, margin %.2g", n.Token, n.Expert, n.Other, n.Margin)
+}
+
 // Ties returns the number of tokens that chose other experts in a tie.
 func (c *Choice) Ties() (n int) {
 	for _, f := range c.Flips {
@@ -145,6 +164,9 @@ func (r *pass) route(pairs []Pair) error {
 	for t := range choice.Tokens {
 		a, b := experts[t*k:(t+1)*k], others[t*k:(t+1)*k]
 		if slices.Equal(a, b) {
+			if scores != nil {
+				r.near(&choice, t, scores[t], int(k))
+			}
 			continue
 		}
 		f := Flip{Token: t, Experts: sorted(a), Other: sorted(b)}
@@ -293,6 +315,21 @@ func (r *pass) margin(scores []float64, k int) (margin, bound float64) {
 		unit = 4.0 / (1 << 10)
 	}
 	return list[k-1] - list[k], unit * math.Abs(list[0])
+}
+
+// near adds a token whose choice is the same in both models to Near, if the choice is a tie.
+func (r *pass) near(c *Choice, token int64, scores []float64, k int) {
+	margin, bound := r.margin(scores, k)
+	if !(margin <= bound) || math.IsInf(margin, 0) {
+		return
+	}
+	order := make([]int64, len(scores))
+	for i := range order {
+		order[i] = int64(i)
+	}
+	slices.SortStableFunc(order, func(a, b int64) int { return cmp.Compare(scores[b], scores[a]) })
+	r.Near = append(r.Near, Near{Value: c.Value, Block: c.Block, Case: c.Case, Tokens: c.Tokens, Token: token,
+		Expert: order[k-1], Other: order[k], Margin: margin})
 }
 
 // ties counts the tokens of all routers that chose other experts in a tie.

@@ -246,6 +246,10 @@ func TestRouterTies(t *testing.T) {
 		}
 		return r
 	}
+	if r := run(0, false); len(r.Routers) != 0 || len(r.Near) != 1 || r.Near[0].Token != 0 || r.Near[0].Tokens != 3 ||
+		r.Near[0].Expert != 1 || r.Near[0].Other != 2 || r.Near[0].Margin < 5e-7 || r.Near[0].Margin > 2e-6 {
+		t.Errorf("the same choices, one of them a tie: %+v", r)
+	}
 	r := run(2e-6, false)
 	if len(r.Routers) != 1 || len(r.Routers[0].Flips) != 1 || golden.Passed(r.Outputs) {
 		t.Fatalf("%+v", r.Routers)

@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/trace"
 )
 
 // oneCase is a case with one output.
@@ -72,6 +73,34 @@ func TestBrokenLimit(t *testing.T) {
 		}
 		if !strings.Contains(human.String(), "FAILED") {
 			t.Errorf("said\n%s", human.String())
+		}
+	}
+}
+
+// TestNearTies names the tie in the row that differs first, then the others of its case, if no token went elsewhere.
+func TestNearTies(t *testing.T) {
+	k := &Criteria{}
+	want, got := oneCase("y", 1, 2, 3, 4), oneCase("y", 1, 2, 3, 9)
+	want[0].Outputs[0].Dims, got[0].Outputs[0].Dims = []int64{1, 2, 2}, []int64{1, 2, 2}
+	near := func(number int, token int64) trace.Near {
+		return trace.Near{Value: "ids", Block: "layer 3 experts", Case: number, Tokens: 2, Token: token, Expert: 5,
+			Other: 7, Margin: 1e-4}
+	}
+	for _, flips := range []int{0, 1} {
+		c := Comparison{}
+		if err := k.Compare(&c, got, want, nil); err != nil || c.Passed {
+			t.Fatal(err, c)
+		}
+		var out, said bytes.Buffer
+		r := &LayersReport{Passed: true, flips: flips,
+			Values: &trace.Comparison{Near: []trace.Near{near(0, 0), near(1, 1), near(0, 1)}}}
+		r.Settle(&cli.App{Out: &out, Err: &said}, &c, false)
+		list := `2 ties between two experts that other roundings may decide otherwise:
+  case 0, layer 3 experts, "ids": token 1: experts 5 and 7, margin 0.0001 (y is worst at [0 1 1], in this row)
+  case 0, layer 3 experts, "ids": token 0: experts 5 and 7, margin 0.0001
+`
+		if text := out.String() + said.String(); strings.Contains(text, list) != (flips == 0) {
+			t.Errorf("%d flips: %s", flips, text)
 		}
 	}
 }

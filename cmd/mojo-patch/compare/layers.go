@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/golden"
@@ -121,5 +122,65 @@ func (r *LayersReport) Settle(a *cli.App, c *Comparison, ties bool) {
 	case !c.Passed && r.Passed && r.flips == 0:
 		a.Say("the outputs agree when the values inside are read, which keeps onnxruntime from fusing: compare " +
 			"with --optimize none")
+		r.sayNear(a, c)
 	}
+}
+
+// sayNear names the tokens that may have gone to other experts when the outputs were computed, although they did not
+// when the values inside were read: in the cases out of tolerance, those whose choice is a tie. The tokens whose row of
+// an output is the worst one come first.
+func (r *LayersReport) sayNear(a *cli.App, c *Comparison) {
+	var worst, others []string
+	for _, n := range r.Values.Near {
+		at := n.Block
+		if where := n.Where(); where != "" {
+			at += ", " + where
+		}
+		text, failed := fmt.Sprintf("case %d, %s, %q: %s", n.Case, at, n.Value, n), false
+		var rows []string
+		for _, d := range c.Cases {
+			for _, s := range d.Outputs {
+				if d.Case != n.Case || s.Passed {
+					continue
+				}
+				failed = true
+				if s.Worst != nil && rowOf(s.Shape, s.Worst.Index, n.Tokens) == n.Token {
+					rows = append(rows, fmt.Sprintf("%s is worst at %v, in this row", s.Name, s.Worst.Index))
+				}
+			}
+		}
+		switch {
+		case len(rows) > 0:
+			worst = append(worst, text+" ("+strings.Join(rows, "; ")+")")
+		case failed:
+			others = append(others, text)
+		}
+	}
+	all := append(worst, others...)
+	if len(all) == 0 {
+		return
+	}
+	a.Say("%s between two experts that other roundings may decide otherwise:", cli.Counted(len(all), "tie"))
+	for i, text := range all {
+		if i == 3 && !a.Verbose {
+			a.Say("  … (-v lists all)")
+			break
+		}
+		a.Say("  %s", text)
+	}
+}
+
+// rowOf returns the row of so many that an element is in, -1 if the shape does not begin with so many rows.
+func rowOf(shape, index []int64, rows int64) int64 {
+	row, count := int64(0), int64(1)
+	for i, dim := range shape {
+		if count >= rows && i > 0 {
+			break
+		}
+		row, count = row*dim+index[i], count*dim
+	}
+	if count != rows {
+		return -1
+	}
+	return row
 }

@@ -70,7 +70,8 @@ and values are dropped once they are compared, so at most --max-memory of them a
 tolerances apply; the default absolute tolerance is relative to a value's greatest magnitude.
 The exit code depends only on the outputs. With --router-ties, if the second model chose other experts
 in a tie (a margin within the tolerance of the model's type), it continues with the first model's
-experts; diff passes if all else agrees.
+experts; diff passes if all else agrees. If the outputs differ only while no value inside is read,
+--layers lists the ties in the failed cases, those in an output's worst row first.
 
 --sensitivity measures how much the first model changes by itself. It changes the model's weights and
 inputs by one unit in the last place, three times, and reports the change of the outputs beside the
