@@ -34,21 +34,20 @@ type Flip struct {
 	Tie bool `json:"tie"`
 }
 
-// Near is a token that both models sent to the same experts, although another expert's score is within the tolerance of
-// the model's type. In a run with other roundings, such as onnxruntime's fusions, the token may go there.
+// Near is a token that both models sent to the same experts in a tie. With other roundings, it may go elsewhere.
 type Near struct {
-	Value  string `json:"value"` // the indices in the first model
+	Value  string `json:"value"`
 	Block  string `json:"block"`
 	Case   int    `json:"case"`
 	Path   `json:"within,omitempty"`
-	Tokens int64   `json:"tokens"`
+	Tokens int64   `json:"-"`
 	Token  int64   `json:"token"`  // the row of the indices
 	Expert int64   `json:"expert"` // the last chosen one
 	Other  int64   `json:"other"`  // the next one
-	Margin float64 `json:"margin"` // the distance between their scores
+	Margin float64 `json:"margin"`
 }
 
-// String returns, for example, "token 3: experts 1 and 5, margin 1.2e-05".
+// String is a line for people.
 func (n Near) String() string {
 	return fmt.Sprintf("token %d: experts %d and %d, margin %.2g", n.Token, n.Expert, n.Other, n.Margin)
 }
@@ -327,7 +326,7 @@ func (r *pass) near(c *Choice, token int64, scores []float64, k int) {
 	for i := range order {
 		order[i] = int64(i)
 	}
-	slices.SortStableFunc(order, func(a, b int64) int { return cmp.Compare(scores[b], scores[a]) })
+	slices.SortFunc(order, func(a, b int64) int { return cmp.Compare(scores[b], scores[a]) })
 	r.Near = append(r.Near, Near{Value: c.Value, Block: c.Block, Case: c.Case, Tokens: c.Tokens, Token: token,
 		Expert: order[k-1], Other: order[k], Margin: margin})
 }

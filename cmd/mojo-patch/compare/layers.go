@@ -3,7 +3,6 @@ package compare
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/cmd/mojo-patch/cli"
 	"github.com/mojo-patch/mojo-patch/golden"
@@ -61,12 +60,8 @@ func (r *LayersReport) write(a *cli.App) {
 		a.Say("worst: %s", describeRow(r.Worst))
 	}
 	for _, c := range v.Routers {
-		at := c.Block
-		if where := c.Where(); where != "" {
-			at += ", " + where
-		}
-		a.Say("%s, %q: %d of %s went to other experts, %d of them in a tie", at, c.Value, len(c.Flips),
-			cli.Counted(int(c.Tokens), "token"), c.Ties())
+		a.Say("%s, %q: %d of %s went to other experts, %d of them in a tie", placed(c.Block, c.Path), c.Value,
+			len(c.Flips), cli.Counted(int(c.Tokens), "token"), c.Ties())
 		for i, f := range c.Flips {
 			if i == 3 && !a.Verbose {
 				a.Say("  … (-v lists all)")
@@ -96,11 +91,16 @@ func describeRow(r *trace.Row) string {
 	if r.OpB != r.Op {
 		made += " against " + r.OpB
 	}
-	at := r.Block
-	if where := r.Where(); where != "" {
-		at += ", " + where
+	return fmt.Sprintf("%q in %s (%s), error %.3g of the greatest magnitude", r.Value, placed(r.Block, r.Path), made,
+		r.Error)
+}
+
+// placed is a block and where in it.
+func placed(block string, path trace.Path) string {
+	if where := path.Where(); where != "" {
+		return block + ", " + where
 	}
-	return fmt.Sprintf("%q in %s (%s), error %.3g of the greatest magnitude", r.Value, at, made, r.Error)
+	return block
 }
 
 // Settle sets the verdict of the comparison that the report belongs to. With --router-ties, the comparison passes if
@@ -126,18 +126,11 @@ func (r *LayersReport) Settle(a *cli.App, c *Comparison, ties bool) {
 	}
 }
 
-// sayNear names the tokens that may have gone to other experts when the outputs were computed, although they did not
-// when the values inside were read: in the cases out of tolerance, those whose choice is a tie. The tokens whose row of
-// an output is the worst one come first.
+// sayNear names the ties in the cases out of tolerance, those in an output's worst row first.
 func (r *LayersReport) sayNear(a *cli.App, c *Comparison) {
 	var worst, others []string
 	for _, n := range r.Values.Near {
-		at := n.Block
-		if where := n.Where(); where != "" {
-			at += ", " + where
-		}
-		text, failed := fmt.Sprintf("case %d, %s, %q: %s", n.Case, at, n.Value, n), false
-		var rows []string
+		text, failed, in := fmt.Sprintf("case %d, %s, %q: %s", n.Case, placed(n.Block, n.Path), n.Value, n), false, ""
 		for _, d := range c.Cases {
 			for _, s := range d.Outputs {
 				if d.Case != n.Case || s.Passed {
@@ -145,14 +138,13 @@ func (r *LayersReport) sayNear(a *cli.App, c *Comparison) {
 				}
 				failed = true
 				if s.Worst != nil && rowOf(s.Shape, s.Worst.Index, n.Tokens) == n.Token {
-					rows = append(rows, fmt.Sprintf("%s is worst at %v, in this row", s.Name, s.Worst.Index))
+					in += fmt.Sprintf(" (%s is worst at %v, in this row)", s.Name, s.Worst.Index)
 				}
 			}
 		}
-		switch {
-		case len(rows) > 0:
-			worst = append(worst, text+" ("+strings.Join(rows, "; ")+")")
-		case failed:
+		if in != "" {
+			worst = append(worst, text+in)
+		} else if failed {
 			others = append(others, text)
 		}
 	}
@@ -170,7 +162,7 @@ func (r *LayersReport) sayNear(a *cli.App, c *Comparison) {
 	}
 }
 
-// rowOf returns the row of so many that an element is in, -1 if the shape does not begin with so many rows.
+// rowOf returns the row of an element, -1 if the shape does not begin with so many rows.
 func rowOf(shape, index []int64, rows int64) int64 {
 	row, count := int64(0), int64(1)
 	for i, dim := range shape {

@@ -150,8 +150,8 @@ MOJO_INLINE void ForEachTile(size_t tokens, Body body) {
 }
 
 // FewTokensByRows multiplies with the tokens of one or two tiles. Every group of rows prefetches a group that lies
-// kFewAhead bytes or more behind it, and stays in the first-level cache for the second tile. The distance is short,
-// because weights behind a task's own are often another thread's: fetched here, they would be read from memory twice.
+// kFewAhead bytes or more behind it, and stays in the first-level cache for the second tile. Weights behind a task's
+// own are often another thread's.
 constexpr size_t kFewAhead = 8192;
 template <class T>
 void FewTokensByRows(const ProductArgs& args) {
