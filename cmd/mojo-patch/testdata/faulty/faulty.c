@@ -5,6 +5,7 @@
 //   FAULTY_FROM  elements from which on an output is spoilt; smaller ones are right
 //   FAULTY_DIES  1: the kernel aborts there in place of spoiling
 //   FAULTY_EPSILON  1: every norm reads half of its epsilon, which only small inputs show
+//   FAULTY_ONLY  the only ops that it registers, with a comma after each
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -51,9 +52,21 @@ static OrtStatusPtr ORT_API_CALL Float(const OrtKernelInfo* info, const char* na
   return status;
 }
 
+// Reports whether a list contains the name, with a comma after it.
+static int Lists(const char* list, const char* name) {
+  size_t length = strlen(name);
+  for (; *list != 0; list += strcspn(list, ",") + 1) {
+    if (strncmp(list, name, length) == 0 && list[length] == ',') return 1;
+  }
+  return 0;
+}
+
 static OrtStatusPtr ORT_API_CALL Add(OrtCustomOpDomain* domain, const OrtCustomOp* op) {
+  const char* only = getenv("FAULTY_ONLY");
+  const char* name = op->GetName(op);
+  if (only != NULL && !Lists(only, name)) return NULL;
   const char* spoilt = getenv("FAULTY_OP");
-  if (spoilt != NULL && strcmp(op->GetName(op), spoilt) == 0) {
+  if (spoilt != NULL && strcmp(name, spoilt) == 0) {
     compute = op->KernelComputeV2;
     ((OrtCustomOp*)op)->KernelComputeV2 = Compute;
   }
