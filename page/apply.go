@@ -165,7 +165,7 @@ var applyHTML string
 var applyPage = parsed(applyHTML)
 
 // Write writes the page.
-func (p *Apply) Write(w io.Writer) error { return applyPage.Execute(w, p) }
+func (p *Apply) Write(w io.Writer) error { return applyPage().Execute(w, p) }
 
 // Title returns the title of the page.
 func (p *Apply) Title() string {

@@ -46,7 +46,7 @@ var diffHTML string
 var diffPage = parsed(diffHTML)
 
 // Write writes the page.
-func (p *Diff) Write(w io.Writer) error { return diffPage.Execute(w, p) }
+func (p *Diff) Write(w io.Writer) error { return diffPage().Execute(w, p) }
 
 // Title returns the title of the page.
 func (p *Diff) Title() string {

@@ -5,6 +5,7 @@ package page
 import (
 	_ "embed"
 	"html/template"
+	"sync"
 )
 
 //go:embed shared.html
@@ -13,8 +14,10 @@ var sharedHTML string
 //go:embed style.css
 var style string
 
-// parsed returns the template of a page.
-func parsed(text string) *template.Template {
-	t := template.Must(template.New("page").Funcs(functions).Parse(sharedHTML))
-	return template.Must(t.Parse(text))
+// parsed returns the template of a page, parsed at the first call: most commands write no page.
+func parsed(text string) func() *template.Template {
+	return sync.OnceValue(func() *template.Template {
+		t := template.Must(template.New("page").Funcs(functions).Parse(sharedHTML))
+		return template.Must(t.Parse(text))
+	})
 }

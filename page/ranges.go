@@ -29,7 +29,7 @@ var rangesHTML string
 var rangesPage = parsed(rangesHTML)
 
 // Write writes the page.
-func (p *Ranges) Write(w io.Writer) error { return rangesPage.Execute(w, p) }
+func (p *Ranges) Write(w io.Writer) error { return rangesPage().Execute(w, p) }
 
 // Title returns the title of the page.
 func (p *Ranges) Title() string { return "Ranges of " + filepath.Base(p.Model) }
