@@ -243,6 +243,7 @@ func checked() {
 		main()
 		return
 	}
+	limitGarbage()
 	cli.CleanInterrupts(os.Exit)
 	var out bytes.Buffer
 	code := execute(args, io.MultiWriter(os.Stdout, &out), os.Stderr)
