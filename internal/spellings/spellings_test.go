@@ -20,7 +20,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	debug.SetGCPercent(400) // many small models: else a third of the time is GC
+	debug.SetGCPercent(1600) // many small models: else a third of the time is GC
 	os.Exit(m.Run())
 }
 
