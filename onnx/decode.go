@@ -138,6 +138,7 @@ func (d *decoder) graph(p *onnxpb.GraphProto, parent *Graph, n *names) (*Graph, 
 	if err := d.body(g, p.Node, p.ValueInfo); err != nil {
 		return nil, err
 	}
+	g.declared = p.Output
 	for _, op := range p.Output {
 		v := g.read(op.GetName())
 		if v == nil {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // The encoder updates the kept messages. It writes a field only if it differs from the message, so that an unchanged
@@ -65,7 +66,7 @@ func (g *Graph) message() *onnxpb.GraphProto {
 	p.Initializer = messages(g.initializers, func(v *Value) *onnxpb.TensorProto { return v.Const.message() })
 	p.ValueInfo = g.infoMessages(p.ValueInfo)
 	p.Input = ioMessages(p.Input, g.Inputs)
-	p.Output = ioMessages(p.Output, g.Outputs)
+	p.Output = ioMessages(g.declared, g.Outputs)
 	return p
 }
 
@@ -205,12 +206,17 @@ func valueNames(old []string, vs []*Value) []string {
 	return messages(vs, name)
 }
 
+// ioMessages returns the declarations of a graph's inputs or outputs. It keeps the old ones. A value that is an input
+// and an output, or an output with an entry in value_info, has two: a new type of the value is the type of both.
 func ioMessages(old []*onnxpb.ValueInfoProto, vs []*Value) []*onnxpb.ValueInfoProto {
 	ps := make([]*onnxpb.ValueInfoProto, len(vs))
 	for i, v := range vs {
 		switch {
 		case i < len(old) && old[i].GetName() == v.Name:
-			ps[i] = old[i]
+			if ps[i] = old[i]; v.retyped && v.info != old[i] {
+				ps[i] = proto.Clone(old[i]).(*onnxpb.ValueInfoProto)
+				ps[i].Type = v.info.Type
+			}
 		case v.info != nil:
 			set(&v.info.Name, v.info.GetName(), v.Name)
 			ps[i] = v.info

@@ -20,7 +20,8 @@ type Graph struct {
 
 	initializers []*Value // in file order
 	values       map[string]*Value
-	infoOrder    []*Value // the values with a value_info entry, in file order
+	declared     []*onnxpb.ValueInfoProto // of the outputs, as read
+	infoOrder    []*Value                 // the values with a value_info entry, in file order
 	names        *names
 	proto        *onnxpb.GraphProto
 

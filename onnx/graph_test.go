@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,6 +124,40 @@ func TestNamesStayUnique(t *testing.T) {
 		if v := m.Graph.NewValue(name); v.Name != name+"_1" {
 			t.Errorf("a second %q is called %q", name, v.Name)
 		}
+	}
+}
+
+// TestRetyped gives other types to values with two declarations: an input that is an output, and an output with an
+// entry in value_info. A type that is taken back leaves the file's declarations.
+func TestRetyped(t *testing.T) {
+	p := modelOf(&onnxpb.GraphProto{Input: valueInfos("x"), ValueInfo: valueInfos("y"), Output: valueInfos("y", "x"),
+		Node: []*onnxpb.NodeProto{node("y = Abs(x)")}})
+	for _, v := range slices.Concat(p.Graph.Input, p.Graph.ValueInfo, p.Graph.Output) {
+		v.Type = &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{
+			TensorType: &onnxpb.TypeProto_Tensor{ElemType: ptr(int32(Float))}}}
+	}
+	m, err := Read(writeMessage(t, p))
+	must(t, err)
+	defer m.Close()
+	declared := func() (list []DataType) {
+		path := filepath.Join(t.TempDir(), "out.onnx")
+		must(t, Write(path, m))
+		for _, v := range message(t, path).Graph.Output {
+			list = append(list, DataType(v.GetType().GetTensorType().GetElemType()))
+		}
+		return list
+	}
+	restore := []func(){m.Graph.Value("x").Save(), m.Graph.Value("y").Save()}
+	m.Graph.Value("x").SetType(Type{DataType: Float16})
+	m.Graph.Value("y").SetType(Type{DataType: BFloat16})
+	if got := declared(); !slices.Equal(got, []DataType{BFloat16, Float16}) {
+		t.Errorf("the outputs are declared as %v", got)
+	}
+	for _, f := range restore {
+		f()
+	}
+	if got := declared(); !slices.Equal(got, []DataType{Float, Float}) {
+		t.Errorf("then the outputs are declared as %v", got)
 	}
 }
 

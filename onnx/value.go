@@ -20,6 +20,7 @@ type Value struct {
 	uses    []Use
 	outputs int // how often the value is an output of its graph or of a nested one
 	info    *onnxpb.ValueInfoProto
+	retyped bool // SetType changed info: other declarations of the value are out of date
 }
 
 // Use is one use of a value: input Index of Node.
@@ -123,6 +124,7 @@ func (v *Value) SetType(t Type) {
 	if v.info == nil {
 		v.info = &onnxpb.ValueInfoProto{Name: ptr(v.Name)}
 	}
+	v.retyped = true
 	v.info.Type = &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: tt}}
 }
 
