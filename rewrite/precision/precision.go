@@ -4,6 +4,7 @@ package precision
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mojo-patch/mojo-patch/golden"
 	"github.com/mojo-patch/mojo-patch/internal/english"
@@ -155,6 +156,9 @@ func claim(what string, original, converted *onnx.Model, to onnx.DataType) *prov
 		After: func(o reference.Options, in []*reference.Tensor) ([]*reference.Tensor, error) {
 			typed := make([]*reference.Tensor, len(in))
 			for i, x := range in {
+				if x == nil {
+					continue // its default
+				}
 				t, _ := converted.Graph.Inputs[i].Type()
 				y := *x
 				y.DataType, typed[i] = t.DataType, &y
@@ -167,15 +171,17 @@ func claim(what string, original, converted *onnx.Model, to onnx.DataType) *prov
 				if err != nil && i > 0 {
 					continue // it has no such dimension
 				}
-				trial := prove.Trial{Name: fmt.Sprintf("random inputs %d", i)}
-				for _, x := range given {
+				trial := prove.Trial{Name: fmt.Sprintf("random inputs %d", i),
+					Inputs: make([]*reference.Tensor, len(original.Graph.Inputs))}
+				for _, x := range given { // inputs with a default are not given
 					made, e := reference.FromONNX(x)
 					err = errors.Join(err, e)
 					if e == nil && made.IsFloat() {
 						made = prove.Clone(made)
 						prove.RoundAll(to, made.F)
 					}
-					trial.Inputs = append(trial.Inputs, made)
+					trial.Inputs[slices.IndexFunc(original.Graph.Inputs,
+						func(v *onnx.Value) bool { return v.Name == x.Name })] = made
 				}
 				if !yield(trial, err) {
 					return

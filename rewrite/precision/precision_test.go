@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/onnx/onnxtest"
 	"github.com/mojo-patch/mojo-patch/rewrite/edit"
 	"github.com/mojo-patch/mojo-patch/rewrite/pass"
 	"github.com/mojo-patch/mojo-patch/rewrite/precision"
@@ -47,5 +48,20 @@ func TestMissingWeights(t *testing.T) {
 	_, err = precision.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, onnx.Float16)
 	if !errors.Is(err, onnx.ErrMissingData) || !strings.Contains(err.Error(), "would have another type") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestDefault converts a model with an input that has a default: the default is what the proof runs on.
+func TestDefault(t *testing.T) {
+	b := onnxtest.New(20)
+	w := b.Graph.AddDefault(onnxtest.Type(onnx.Float, 2), onnx.NewFloat32s("w", []int64{2}, []float32{1, 2}))
+	x := b.Input("x", onnx.Float, "batch", 2)
+	b.Output(b.Op("Add", b.Op("Mul", x, w), x))
+	r, err := precision.Apply(&pass.Run{Editor: edit.Editor{Model: b.Model}}, onnx.Float16)
+	if err != nil || r.Check == nil || r.Check.Cases == 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if w.Const.DataType != onnx.Float16 {
+		t.Errorf("the default is %s", w.Const.DataType)
 	}
 }

@@ -21,7 +21,9 @@ func Model(m *onnx.Model) Computation {
 		}
 		given := make(map[string]*reference.Tensor, len(in))
 		for i, v := range inputs {
-			given[v.Name] = in[i]
+			if in[i] != nil { // else its default
+				given[v.Name] = in[i]
+			}
 		}
 		computed, err := e.Run(given)
 		if err != nil {
