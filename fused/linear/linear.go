@@ -174,7 +174,7 @@ func linearBody(b *op.Body, s op.Site) []*onnx.Value {
 	x, shape := b.Rows("X_rows", b.In[LinearX])
 	y := Product(b, s, b.Float32("X_32", x))
 	leading := b.Call("leading", "Slice", shape, b.Integers("first", 0), b.Integers("last", -1))
-	y = b.Call("shaped", "Reshape", y, b.Concat("Y_shape", leading, b.IntAttribute("n")))
+	y = b.Shaped("shaped", y, b.Concat("Y_shape", leading, b.IntAttribute("n")))
 	return []*onnx.Value{b.Round("Y", y, LinearX)}
 }
 

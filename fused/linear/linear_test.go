@@ -157,3 +157,14 @@ func TestEmbeddingRows(t *testing.T) {
 		}
 	}
 }
+
+// TestNoTokens has no token of two batches: the definition must keep the size of both dimensions.
+func TestNoTokens(t *testing.T) {
+	s := op.Site{Attributes: append(quantizedAttrs(codeInt4, 8, 32, 20, 64),
+		onnx.StringAttr("activations", ActivationsFloat)), Types: []onnx.DataType{op.F32, onnx.Uint8, op.F32},
+		Dims: [][]int64{{2, 0, 64}, {2, 2, 4, 64}, {2, 2, 16}}, Opset: 18}
+	out, err := optest.Evaluate(Op, s, optest.RandomInputs(rand.New(rand.NewPCG(1, 2)), s))
+	if err != nil || !slices.Equal(out[0].Shape, []int{2, 0, 20}) {
+		t.Errorf("got %v, %v", out, err)
+	}
+}

@@ -61,7 +61,7 @@ func Mixture(b *op.Body, s op.Site, expert func(b *op.Body, x *onnx.Value,
 		onnx.GraphAttr("else_branch", skip)))
 	total := b.Op("total", "Scan", scanned, onnx.GraphAttr("body", step),
 		onnx.IntAttr("num_scan_inputs", int64(len(scanned)-1)))
-	return []*onnx.Value{b.Round("Y", b.Call("shaped", "Reshape", total, shape), MoEX)}
+	return []*onnx.Value{b.Round("Y", b.Shaped("shaped", total, shape), MoEX)}
 }
 
 // moeScans reports whether the Scan can read the experts' tensors directly. Otherwise they are gathered, which copies

@@ -8,6 +8,7 @@ import (
 
 // Opsets in which the ops that bodies use changed.
 const (
+	allowZeroOpset  = 14 // Reshape can make dimensions of 0
 	castLikeOpset   = 15 // CastLike appears
 	ScanBFloatOpset = 16 // Scan takes bfloat16
 	LayerNormOpset  = 17 // LayerNormalization appears
@@ -169,6 +170,15 @@ func (b *Body) Rows(name string, v *onnx.Value) (matrix, shape *onnx.Value) {
 	width := b.Call(name+"_width", "Slice", shape, b.Integers("last", -1), b.Integers("end", math.MaxInt64))
 	to := b.Op(name+"_to", "Concat", []*onnx.Value{b.Integers("any", -1), width}, onnx.IntAttr("axis", 0))
 	return b.Call(name, "Reshape", v, to), shape
+}
+
+// Shaped gives v a shape of another tensor, which may be empty: Reshape takes a dimension of 0 for a copied one
+// otherwise. Opset 13 has no way to say so.
+func (b *Body) Shaped(name string, v, shape *onnx.Value) *onnx.Value {
+	if b.Site.Opset < allowZeroOpset {
+		return b.Call(name, "Reshape", v, shape)
+	}
+	return b.Op(name, "Reshape", []*onnx.Value{v, shape}, onnx.IntAttr("allowzero", 1))
 }
 
 // TopK returns the k greatest elements of v along the last axis and their indices; k is a vector of one.
