@@ -214,6 +214,9 @@ const notSoftmax = "the weights are not the softmax of scores times one number p
 // readScale finds the scale and the cap, with masks that let the last query see the last two keys.
 func (b *block) readScale(n lengths, env values) *reason.Reason {
 	keys := int(n.keys())
+	if keys < 2 {
+		return b.other(b.anchor, "the queries see one key at every length, so its weight does not show the scale")
+	}
 	equal := make([]float64, b.rowsOf(n)*keys)
 	flat, err := b.weigh(n, equal, env)
 	if err != nil {

@@ -86,3 +86,12 @@ func TestShapes(t *testing.T) {
 		t.Run(a.name, a.run)
 	}
 }
+
+// TestOneKey has one query and one key, as the last stage of a pyramid of images has.
+func TestOneKey(t *testing.T) {
+	(&attack{same: true, unlike: true, write: func(b *maker) {
+		q, k, v := b.input("q", "batch", 2, 1, 8), b.input("k", "batch", 2, 1, 8), b.input("v", "batch", 2, 1, 8)
+		scores := b.Op("MatMul", q, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
+		b.Output(b.Op("MatMul", b.Op("Softmax", b.Op("Mul", scores, 0.25), last()), v))
+	}}).run(t)
+}
