@@ -101,8 +101,7 @@ Params Prepare(const MojoQPagedAttentionArgs& a, bool codes, Room<256>* room) {
   p.group = static_cast<int>(a.key_heads > 0 ? a.heads / a.key_heads : 0);
   p.window = std::min<int64_t>(a.window, INT32_MAX);
   p.by_group = p.group > 0 ? (65535 + p.group) / p.group : 0;
-  while (a.block > size_t{1} << p.block_bits) ++p.block_bits;
-  p.by_block = a.block > 0 ? static_cast<unsigned>((size_t{1} << (31 + p.block_bits)) / a.block + 1) : 0;
+  p.by_block = Divisor(a.block);
   if (p.group == 0 || !MmaTakes(a) || a.sequences == 0 || a.columns * a.block == 0) return p;
   p.few = kFewRows / p.group;
   if (p.few == 0) return p;

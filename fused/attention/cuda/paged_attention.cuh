@@ -15,10 +15,9 @@ constexpr int kFewRows = 64;  // the most rows of a sequence that AttendFew take
 
 // Params are the arguments of a kernel.
 struct Params : MojoQPagedAttentionArgs {
-  int group;                     // heads that share keys
-  int by_group;                  // 65536 / group, rounded up: a row of few times that, over 65536, is its token
-  int block_bits;                // log2 of block, rounded up
-  unsigned by_block;             // 2^(31 + block_bits) / block, rounded up: ColumnOf multiplies by it
+  int group;     // heads that share keys
+  int by_group;  // 65536 / group, rounded up: a row of few times that, over 65536, is its token
+  Divisor by_block;
   int few;                       // tokens of the longest sequence of few rows
   bool concurrent;               // AttendFew runs while the new rows are written to the pools
   bool packed;                   // slots of parts are tokens, otherwise sequence * few + token
@@ -99,11 +98,8 @@ __device__ __forceinline__ Rows FindRows(const Params& p, int n, int rows, int k
   return {Sequence(p, 0), 0, 0, key_head};
 }
 
-// ColumnOf is j / block, the column of the table of a key: Granlund and Montgomery, "Division by Invariant Integers
-// using Multiplication", 1994. A division is 25 instructions, wherever it stands.
-__device__ __forceinline__ int ColumnOf(const Params& p, int j) {
-  return static_cast<int>(__umulhi(2u * j, p.by_block) >> p.block_bits);
-}
+// ColumnOf is j / block, the column of the table of a key.
+__device__ __forceinline__ int ColumnOf(const Params& p, int j) { return p.by_block.Quotient(j); }
 
 // BlockOf is the block of the pool of a sequence's key, Place its row.
 __device__ __forceinline__ int BlockOf(const Params& p, const Sequence& s, int j) {

@@ -104,6 +104,20 @@ cudaError_t Launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shar
 // What follows is device code, which files without kernels do not see: HOST of the Makefile.
 #if defined(__CUDACC__)
 
+// Divisor divides numbers from 0 to 2^31 - 1 by d, which the host knows, with a product: Granlund and Montgomery,
+// "Division by Invariant Integers using Multiplication", 1994. A division is 25 instructions, wherever it stands.
+struct Divisor {
+  int bits = 0;         // log2 of d, rounded up
+  unsigned factor = 0;  // 2^(31 + bits) / d, rounded up
+
+  Divisor() = default;
+  explicit Divisor(size_t d) {
+    while (d > size_t{1} << bits) ++bits;
+    if (d > 0) factor = static_cast<unsigned>((size_t{1} << (31 + bits)) / d + 1);
+  }
+  __device__ __forceinline__ int Quotient(int n) const { return static_cast<int>(__umulhi(2u * n, factor) >> bits); }
+};
+
 // WaitForPrevious waits until the kernels before this one in the stream have ended and their writes can
 // be seen. Every thread of a kernel started by Launch calls it before it touches device memory: a
 // kernel that skips it could end before its predecessors, and its successor would start too early.

@@ -6,22 +6,6 @@
 namespace mojo {
 namespace {
 
-// Divisor divides numbers below 2^31 by one that the host knows, with a product: a block's division by an argument
-// takes as long as 25 instructions that wait for each other (Granlund and Montgomery, 1994).
-struct Divisor {
-  uint32_t factor, shift;
-
-  explicit Divisor(size_t d) : factor(0), shift(0) {
-    while (uint64_t{1} << shift < d) ++shift;
-    factor = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d)) / d + 1);
-  }
-
-  __device__ __forceinline__ int Quotient(int n) const {
-    const uint32_t high = __umulhi(n, factor);
-    return static_cast<int>((high + n) >> shift);
-  }
-};
-
 // Params are the arguments of a kernel.
 struct Params {
   const void* q;
