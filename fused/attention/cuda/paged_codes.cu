@@ -84,13 +84,20 @@ __device__ __forceinline__ void WriteVector(C* to, bool four, const C (&c)[4]) {
   }
 }
 
+// For 10.0 the compiler needs more registers than four blocks of a multiprocessor have.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int kWriters = 3;
+#else
+constexpr int kWriters = 4;
+#endif
+
 // WriteCodes has blocks [spans of tokens, key heads, keys and values]. The first of the tokens that are written to a
 // block of the pool works for all of them. It finds the slots of few tokens itself.
 //
-// Registers: 64. Shared memory: 1.7 KB.
+// Registers: 64, with 10.0 80. Shared memory: 1.7 KB.
 template <class T, class C>
-__global__ __launch_bounds__(kThreads, 4) void WriteCodes(const __grid_constant__ Params p, const int* found,
-                                                          int span) {
+__global__ __launch_bounds__(kThreads, kWriters) void WriteCodes(const __grid_constant__ Params p, const int* found,
+                                                                 int span) {
   constexpr int kWarps = kThreads / 32;
   __shared__ unsigned across[kWarps];
   __shared__ NewRows added;
