@@ -99,26 +99,27 @@ func Vocabulary(m *onnx.Model) int64 {
 // logits first. If there are none, it returns floats that are only named so: the model takes embeddings, or pads its
 // vocabulary.
 func Logits(m *onnx.Model) []*onnx.Value {
-	var lists [4][]*onnx.Value
+	var both, wide, named []*onnx.Value
 	vocabulary := Vocabulary(m)
 	for _, v := range m.Graph.Outputs {
 		t, _ := v.Type()
 		if !t.DataType.IsFloat() || len(t.Dims) == 0 {
 			continue
 		}
-		k := 3
-		if NameHas(v.Name, "logit") {
-			k = 2
+		isNamed := NameHas(v.Name, "logit")
+		switch isWide := vocabulary > 1 && Number(t.Dims[len(t.Dims)-1]).Value == vocabulary; {
+		case isNamed && isWide:
+			both = append(both, v)
+		case isWide:
+			wide = append(wide, v)
+		case isNamed:
+			named = append(named, v)
 		}
-		if vocabulary > 1 && Number(t.Dims[len(t.Dims)-1]).Value == vocabulary {
-			k = 3 - k
-		}
-		lists[k] = append(lists[k], v)
 	}
-	if list := append(lists[1], lists[0]...); len(list) > 0 {
+	if list := append(both, wide...); len(list) > 0 {
 		return list
 	}
-	return lists[2]
+	return named
 }
 
 // Number converts a symbol that is a number, as some exporters write fixed dimensions, to a number.
