@@ -62,13 +62,7 @@ func (r *LayersReport) write(a *cli.App) {
 	for _, c := range v.Routers {
 		a.Say("%s, %q: %d of %s went to other experts, %d of them in a tie", placed(c.Block, c.Path), c.Value,
 			len(c.Flips), cli.Counted(int(c.Tokens), "token"), c.Ties())
-		for i, f := range c.Flips {
-			if i == 3 && !a.Verbose {
-				a.Say("  … (-v lists all)")
-				break
-			}
-			a.Say("  %s", f)
-		}
+		sayFew(a, c.Flips)
 	}
 	for _, text := range v.Skipped {
 		a.Say("not examined: %s", text)
@@ -153,12 +147,17 @@ func (r *LayersReport) sayNear(a *cli.App, c *Comparison) {
 		return
 	}
 	a.Say("%s between two experts that other roundings may decide otherwise:", cli.Counted(len(all), "tie"))
-	for i, text := range all {
+	sayFew(a, all)
+}
+
+// sayFew says the first three of a list, and with -v all.
+func sayFew[T any](a *cli.App, list []T) {
+	for i, x := range list {
 		if i == 3 && !a.Verbose {
 			a.Say("  … (-v lists all)")
-			break
+			return
 		}
-		a.Say("  %s", text)
+		a.Say("  %v", x)
 	}
 }
 
