@@ -76,7 +76,7 @@ func (g *Graph) AddInput(name string, t Type) *Value {
 	return v
 }
 
-// AddDefault makes a new input of the graph with a default, which callers may override. Its name is that of the
+// AddDefault makes a new input of the graph with a default, which callers may override. It has the name of the
 // default, or that name with a number if it is taken.
 func (g *Graph) AddDefault(t Type, d *Tensor) *Value {
 	v := g.AddInitializer(d)

@@ -260,7 +260,7 @@ func (s *span) exit(open map[*onnx.Value]int) (e exit, ok bool) {
 }
 
 // varies reports whether a value may have a row for each token. A state has four axes, or three if heads have one
-// value, of which only that of the sequences may be open.
+// value, and only the axis of the sequences may be open.
 func (s *span) varies(v *onnx.Value) bool {
 	rank, ok := s.g.Facts.Rank(v)
 	return !ok || rank != 3 && rank != 4 || !v.IsOutput() || !s.fixed(v)

@@ -379,7 +379,7 @@ func (x *remains) steady(v *onnx.Value) bool {
 	return ok || x.sized(v)
 }
 
-// sized reports whether the size of each axis is known, except that of the sequences.
+// sized reports whether the size of each axis is known, except for the axis of the sequences.
 func (x *remains) sized(v *onnx.Value) bool {
 	rank, ok := x.facts.Rank(v)
 	for axis := range rank {
