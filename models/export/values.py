@@ -15,8 +15,8 @@ def graphs(graph):
 def number(model):
     """Names the results of nodes v0, v1, ..., one name everywhere the same. Outputs and weights keep theirs.
 
-    The names of nodes lose the path of the module that export.py wraps a model in, and weights their declarations of
-    types and shapes, which they have themselves.
+    The names of nodes lose the path of the module that export.py wraps a model in, constants their own, which nothing
+    reads, and weights their declarations of types and shapes, which they have themselves.
     """
     names, every = {}, list(graphs(model.graph))
     kept = {value.name for value in model.graph.output}
@@ -31,7 +31,7 @@ def number(model):
         for node in graph.node:
             node.input[:] = [names.get(name, name) for name in node.input]
             node.output[:] = [names[name] for name in node.output]
-            node.name = node.name.replace("/model/model/", "/", 1)
+            node.name = "" if node.op_type == "Constant" else node.name.replace("/model/model/", "/", 1)
         weights = {tensor.name for tensor in graph.initializer}
         declared = [value for value in graph.value_info if value.name not in weights]
         del graph.value_info[:]
