@@ -52,19 +52,11 @@ cudaError_t Write(const Params& p, cudaStream_t stream) {
   return size == 4 ? Run<float>(p, stream) : Run<uint16_t>(p, stream);
 }
 
-// DivideFew chooses AttendFew's grid for sequences of the average number of tokens, whose rows may be longer, and of as
-// many keys as the table has room for. The time is that of the nodes that blocks add one after the other, and one more
-// node to begin and end.
-void DivideFew(Params* p) {
-  const Device& device = TheDevice();
-  const size_t tokens = std::min<size_t>(p->few, DivideUp(p->tokens, p->sequences));
-  p->row_tiles = std::max(1, static_cast<int>(DivideUp(tokens * p->group, kTileRows)));
-  p->slices = static_cast<int>(DivideUp(p->value_width, p->width <= 64 && p->value_width <= 64 ? 64 : 128));
-  p->most_nodes = MostNodes(p->columns * p->block);
-  const size_t tiles = p->sequences * p->key_heads * p->row_tiles * p->slices;
+// ChooseSplits chooses AttendFew's grid if so many blocks are beside each other in a multiprocessor. The time is that
+// of the nodes that blocks add one after the other, and one more node to begin and end.
+void ChooseSplits(Params* p, size_t tiles, int beside) {
   const auto waves = [&](int splits, int bits) {
-    static_assert(kBeside == 2, "Device::paired");
-    const size_t fit = device.paired[bits];
+    const size_t fit = TheDevice().beside[beside][bits];
     return fit == 0 ? SIZE_MAX : std::max<size_t>(1, DivideUp(tiles * splits, fit));
   };
   size_t least = SIZE_MAX;
@@ -75,6 +67,24 @@ void DivideFew(Params* p) {
   int bits = kMostClusterBits;
   while (bits > 0 && (1 << bits > p->splits || waves(p->splits, bits) > waves(p->splits, 0))) --bits;
   p->cluster = 1 << bits;
+  p->beside = beside;
+}
+
+// DivideFew chooses the grid for sequences of the average number of tokens, whose rows may be longer, and of as many
+// keys as the table has room for. If the grid is small and warps have few keys, three blocks beside each other are
+// faster than two with deeper rings.
+void DivideFew(Params* p, bool codes) {
+  const size_t tokens = std::min<size_t>(p->few, DivideUp(p->tokens, p->sequences)), keys = p->columns * p->block;
+  p->row_tiles = std::max(1, static_cast<int>(DivideUp(tokens * p->group, kTileRows)));
+  p->slices = static_cast<int>(DivideUp(p->value_width, p->width <= 64 && p->value_width <= 64 ? 64 : 128));
+  p->most_nodes = MostNodes(keys);
+  const size_t tiles = p->sequences * p->key_heads * p->row_tiles * p->slices;
+  if (MostBeside(codes, p->width) == 3 && TheDevice().shared_bytes >= 3 * kFewBytes) {
+    ChooseSplits(p, tiles, 3);
+    const bool is_small = tiles * p->splits <= 2 * static_cast<size_t>(TheDevice().beside[3][0]);
+    if (is_small && DivideUp(p->most_nodes, p->splits) * LeafOf(static_cast<int>(keys)) <= kFewKeys) return;
+  }
+  ChooseSplits(p, tiles, 2);
 }
 
 }  // namespace
@@ -101,13 +111,15 @@ Params Prepare(const MojoQPagedAttentionArgs& a, bool codes, Room<256>* room) {
   p.group = static_cast<int>(a.key_heads > 0 ? a.heads / a.key_heads : 0);
   p.window = std::min<int64_t>(a.window, INT32_MAX);
   p.by_group = p.group > 0 ? (65535 + p.group) / p.group : 0;
-  p.by_block = Divisor(a.block);
+  p.by_block = Divisor(a.block), p.by_key_heads = Divisor(a.key_heads);
+  p.by_pieces = Divisor((a.width + a.value_width) / 8);
   if (p.group == 0 || !MmaTakes(a) || a.sequences == 0 || a.columns * a.block == 0) return p;
   p.few = kFewRows / p.group;
   if (p.few == 0) return p;
   const bool pieces = codes ? a.width % 16 == 0 && a.value_width % 16 == 0 : AllAligned(16, a.k, a.v);
   p.concurrent = pieces && a.blocks > 0 && a.value_width > 0 && a.tokens <= kMostNew && a.sequences <= kMostNew;
-  DivideFew(&p);
+  DivideFew(&p, codes);
+  p.by_row_tiles = Divisor(p.row_tiles);
   if (p.splits == 1) return p;  // results are written directly
   p.packed = a.tokens <= a.sequences * p.few;
   const size_t rows = (p.packed ? a.tokens : a.sequences * p.few) * a.heads * p.most_nodes;

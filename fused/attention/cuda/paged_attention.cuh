@@ -17,7 +17,8 @@ constexpr int kFewRows = 64;  // the most rows of a sequence that AttendFew take
 struct Params : MojoQPagedAttentionArgs {
   int group;     // heads that share keys
   int by_group;  // 65536 / group, rounded up: a row of few times that, over 65536, is its token
-  Divisor by_block;
+  Divisor by_block, by_key_heads, by_row_tiles;
+  Divisor by_pieces;             // by the 16-byte pieces of a new row's key and value
   int few;                       // tokens of the longest sequence of few rows
   bool concurrent;               // AttendFew runs while the new rows are written to the pools
   bool packed;                   // slots of parts are tokens, otherwise sequence * few + token
@@ -25,6 +26,7 @@ struct Params : MojoQPagedAttentionArgs {
   int slices;                    // of the values' channels
   int splits;                    // blocks that share a tile's keys
   int cluster;                   // blocks of a cluster
+  int beside;                    // blocks of a multiprocessor
   int stages;                    // of a warp's ring
   int most_nodes;                // that scratch memory has room for
   unsigned long long tag;        // of this launch
@@ -101,10 +103,21 @@ __device__ __forceinline__ Rows FindRows(const Params& p, int n, int rows, int k
 // ColumnOf is j / block, the column of the table of a key.
 __device__ __forceinline__ int ColumnOf(const Params& p, int j) { return p.by_block.Quotient(j); }
 
+// EntryOf is the entry of the table for a sequence's key, and PlaceIn the row of the pool of a key with that entry.
+__device__ __forceinline__ int EntryOf(const Params& p, const Sequence& s, int j) {
+  return __ldg(p.table + static_cast<size_t>(s.number) * p.columns + ColumnOf(p, j));
+}
+__device__ __forceinline__ int BlockIn(const Params& p, int entry) {
+  return min(max(entry, 0), static_cast<int>(p.blocks) - 1);
+}
+__device__ __forceinline__ int PlaceIn(const Params& p, int entry, int j) {
+  const int block = static_cast<int>(p.block);
+  return BlockIn(p, entry) * block + (j - ColumnOf(p, j) * block);
+}
+
 // BlockOf is the block of the pool of a sequence's key, Place its row.
 __device__ __forceinline__ int BlockOf(const Params& p, const Sequence& s, int j) {
-  const int at = __ldg(p.table + static_cast<size_t>(s.number) * p.columns + ColumnOf(p, j));
-  return min(max(at, 0), static_cast<int>(p.blocks) - 1);
+  return BlockIn(p, EntryOf(p, s, j));
 }
 __device__ __forceinline__ size_t Place(const Params& p, const Sequence& s, int j) {
   return static_cast<size_t>(BlockOf(p, s, j)) * p.block + (j - ColumnOf(p, j) * static_cast<int>(p.block));

@@ -105,7 +105,8 @@ __global__ __launch_bounds__(kThreads, kWriters) void WriteCodes(const __grid_co
   LetNextStart();
   if (p.concurrent) {
     added.Clear<kThreads>();
-    added.Find<kThreads, true>(p, Sequence(p, min(static_cast<int>(threadIdx.x), static_cast<int>(p.sequences) - 1)));
+    const Sequence own(p, min(static_cast<int>(threadIdx.x), static_cast<int>(p.sequences) - 1));
+    added.Find<kThreads, true>(p, NewRow(p, own));
   }
   const int* const slots = p.concurrent ? added.slot : found;
   const int head = blockIdx.y, tokens = static_cast<int>(p.tokens), lane = threadIdx.x % 32, warp = threadIdx.x / 32,

@@ -41,7 +41,7 @@ struct FewMemory {
   float2 state[2 * kPlaces];
   float2 leaf_state[kFewWarps][kTileRows];
   int leaf_at[kFewWarps];
-  alignas(8) char facts[kFewWarps][sizeof(Sequence) + sizeof(Division)];
+  RowAddress rows[kFewWarps][kLook];
   NewRows added;
   ByteCount arrived;
   bool last;
@@ -57,7 +57,7 @@ struct NewPiece {
   __device__ __forceinline__ NewPiece(const Params& p, const Sequence& s, int key_head, int n) {
     const int keys = static_cast<int>(p.width) / 8, all = keys + static_cast<int>(p.value_width) / 8;
     if (n >= s.added * all) return;
-    const int i = n / all, in_row = n - i * all;
+    const int i = p.by_pieces.Quotient(n), in_row = n - i * all;
     const bool of_keys = in_row < keys;
     const size_t width = of_keys ? p.width : p.value_width, at = (of_keys ? in_row : in_row - keys) * 8;
     piece = *reinterpret_cast<const uint4*>(static_cast<const T*>(of_keys ? p.k : p.v) +
@@ -101,7 +101,8 @@ struct FewTile {
   FewMemory<kValues>* const memory;
   const int key_head, slice, split;
   int first, rows;  // the first row, and rows of the tile
-  int own, step;    // rows that a block of a cluster gets
+  int own_bits;     // log2 of the rows that a block of a cluster gets
+  int step;         // from a node of the block to its next one
   Way way;
 
   __device__ __forceinline__ FewTile(const Params& p, const Sequence& s, const Division& keys, char* rings,
@@ -112,13 +113,13 @@ struct FewTile {
   __device__ __forceinline__ bool Take(int first_row, bool is_first) {
     first = first_row;
     rows = min(kTileRows, s.added * p.group - first);
-    own = (rows + p.cluster - 1) / p.cluster;
+    own_bits = max(0, __clz(p.cluster) + 1 - __clz(rows - 1));
     if (p.splits == 1 || keys.nodes == 1) {
       way = kAlone, step = 1;
       return split == 0;
     }
     if (is_first && p.cluster > 1 && (keys.nodes <= p.cluster || p.splits == p.cluster) &&
-        own * keys.nodes <= kPlaces) {
+        keys.nodes << own_bits <= kPlaces) {
       way = kInCluster, step = p.cluster;
       return split < p.cluster;
     }
@@ -158,8 +159,9 @@ struct FewTile {
       if (!HasChannel(quad)) continue;
       PoolSum part;
       for (int w = 0; w < leaves; ++w) {
-        part.Add(*reinterpret_cast<const float4*>(rings + memory->leaf_at[w] + Rows::SumAt(r, quad * 4) * 4),
-                 memory->leaf_state[w][r]);
+        part.Add(
+            *reinterpret_cast<const float4*>(rings + memory->leaf_at[w] + Rows::SumAt(r, quad / 2, quad % 2 * 4) * 4),
+            memory->leaf_state[w][r]);
       }
       const float2 state = make_float2(part.most, part.sum);
       if (way == kAlone) {
@@ -178,7 +180,7 @@ struct FewTile {
           if (quad == 0) memory->state[n % 2 * kPlaces + r] = make_float2(joined.most, joined.sum);
         }
       } else if (way == kInCluster) {
-        const int owner = r / own, place = (r - owner * own) * keys.nodes + node;
+        const int owner = r >> own_bits, place = (r - (owner << own_bits)) * keys.nodes + node;
         const uint32_t counts = InBlock(&memory->arrived, owner);
         StoreThere(InBlock(memory->total + place * kValues + quad * 4, owner), part.total, counts);
         if (quad == 0) StoreThere(InBlock(memory->state + place, owner), state, counts);
@@ -197,7 +199,7 @@ struct FewTile {
     const bool here = way == kInCluster;
     int begin = 0, count = rows;
     if (here) {
-      begin = split * own, count = min(own, rows - begin);
+      begin = split << own_bits, count = min(1 << own_bits, rows - begin);
       if (count <= 0) return;
       WaitForBytes(&memory->arrived);
     } else {
@@ -251,61 +253,31 @@ struct FewTile {
   __device__ __forceinline__ void ExpectParts() const {
     __syncwarp();
     WaitForCluster();
-    const int count = min(own, rows - split * own);
+    const int count = min(1 << own_bits, rows - (split << own_bits));
     const int channels = min(kValues, static_cast<int>(p.value_width) - slice * kValues);
     if (threadIdx.x == 0 && count > 0) ExpectBytes(&memory->arrived, count * keys.nodes * (channels * 4 + 8));
   }
 };
 
-// AttendFew has blocks [splits, key heads * row tiles * slices of values, sequences]. A block takes every row_tiles-th
-// tile of its sequence.
-//
-// Registers: 255. Shared memory: the rings of its warps, PoolStage times p.stages each, and FewMemory.
+// AttendSequence attends for a block's tiles of a sequence of few rows. guessed is the table's entry for the lane's key
+// guess. first_piece is the piece of the new rows that the thread writes, behind the last one if it writes none.
 template <class T, class C, int kWidth, int kValues>
-__global__ __launch_bounds__(kFewThreads, kBeside) void AttendFew(const __grid_constant__ Params p) {
+__device__ __forceinline__ void AttendSequence(const Params& p, const Sequence& s, const NewRow& new_row, char* rings,
+                                               FewMemory<kValues>* memory, int key_head, int first_tile, int slice,
+                                               int guess, int guessed, int first_piece) {
   typedef PoolStage<C, kWidth, kValues> S;
-  extern __shared__ __align__(128) char rings[];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, ring_bytes = p.stages * S::kBytes;
-  char* const ring = rings + warp * ring_bytes;
-  FewMemory<kValues>* const memory = reinterpret_cast<FewMemory<kValues>*>(rings + kFewWarps * ring_bytes);
-  if (p.cluster > 1) {
-    if (threadIdx.x == 0) InitByteCount(&memory->arrived);
-    __syncwarp();
-    ArriveAtCluster();
-  }
-  // The launch before this one writes codes, and nothing else that is read here.
-  const bool beside_codes = kIsCode<C> && p.concurrent;
-  if (!beside_codes) {
-    WaitForPrevious();
-    LetNextStart();
-  }
-  const int key_heads = static_cast<int>(p.key_heads), tile = static_cast<int>(blockIdx.y) / key_heads;
-  const int key_head = static_cast<int>(blockIdx.y) - tile * key_heads, slice = tile / p.row_tiles;
-  // The first keys are guessed, to have their blocks as soon as the lengths: those of short sequences without a window.
-  const int guess = (static_cast<int>(blockIdx.x) * kFewWarps + warp) * kLook + lane;
-  const int guessed_column = min(ColumnOf(p, guess), static_cast<int>(p.columns) - 1);
-  const int guessed = __ldg(p.table + static_cast<size_t>(blockIdx.z) * p.columns + guessed_column);
-  const Sequence found(p, blockIdx.z), other(p, min(static_cast<int>(threadIdx.x), static_cast<int>(p.sequences) - 1));
-  if (p.concurrent) memory->added.template Clear<kFewThreads>();
-  const bool few = found.added > 0 && found.HasFewRows(p), writes = !kIsCode<C> && p.concurrent && tile == 0;
-  if (!few) {
-    if (writes) WriteRows<T>(p, found, key_head, blockIdx.x * kFewThreads + threadIdx.x, gridDim.x * kFewThreads);
-    if (beside_codes) WaitForPrevious();
-    return;
-  }
-  // They are read from shared memory when they are needed: there are not enough registers.
-  Sequence& s = *reinterpret_cast<Sequence*>(memory->facts[warp]);
-  Division& keys = *reinterpret_cast<Division*>(memory->facts[warp] + sizeof(Sequence));
-  if (lane == 0) s = found, keys = Division(p, found);
-  __syncwarp();
-  FewTile<T, C, kWidth, kValues> work(p, s, keys, rings, memory, key_head, slice);
+  typedef FewTile<T, C, kWidth, kValues> Tile;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  char* const ring = rings + warp * p.stages * S::kBytes;
+  const Division keys(p, s);
+  Tile work(p, s, keys, rings, memory, key_head, slice);
   bool is_first = true, has_added = false;
   const int count = s.added * p.group;
-  for (int first = (tile - slice * p.row_tiles) * kTileRows; first < count; first += p.row_tiles * kTileRows) {
+  for (int first = first_tile * kTileRows; first < count; first += p.row_tiles * kTileRows) {
     const bool works = work.Take(first, is_first);
     const int first_node = works ? work.split : keys.nodes;
-    PoolReader<T, C, kWidth, kValues> reader(p, s, keys, memory->added, ring, key_head, slice * kValues, first_node,
-                                             work.step);
+    PoolReader<T, C, kWidth, kValues> reader(p, s, keys, memory->added, ring, memory->rows[warp], key_head,
+                                             slice * kValues, first_node, work.step);
     is_first = false;
     if (!works) continue;
     if (guess == reader.next.key + lane) {
@@ -313,25 +285,22 @@ __global__ __launch_bounds__(kFewThreads, kBeside) void AttendFew(const __grid_c
     } else {
       reader.Ask(reader.next);
     }
-    PoolRows<T, C, kWidth, kValues> rows(p, s, key_head, first, count);
+    PoolRows<T, C, kWidth, kValues> rows(p);
     int node = first_node, nodes = 0, out = 0;
     Leaf leaf = keys.Of(node);
     // One loop starts the first stages and goes over all, since instructions are read from memory too.
 #pragma unroll 1
     for (int n = 1 - p.stages;; ++n) {
       if (n == 0) {
-        if (work.way == FewTile<T, C, kWidth, kValues>::kByScratch && threadIdx.x == 0) BeginCount(work.Count(), p.tag);
+        if (work.way == Tile::kByScratch && threadIdx.x == 0) BeginCount(work.Count(), p.tag);
+        rows.Begin(s, key_head, first, count);
         if (p.concurrent && !has_added) {
-          const bool first_writes = writes && blockIdx.x == 0;
-          const NewPiece<T> piece(p, s, key_head, first_writes ? threadIdx.x : INT_MAX);
-          memory->added.template Find<kFewThreads, kIsCode<C>>(p, other);
-          if (first_writes) {
-            piece.Store();
-            WriteRows<T>(p, s, key_head, kFewThreads + threadIdx.x, kFewThreads);
-          }
+          const NewPiece<T> piece(p, s, key_head, first_piece);
+          memory->added.template Find<kFewThreads, kIsCode<C>>(p, new_row);
+          piece.Store();
           has_added = true;
         }
-        if (work.way == FewTile<T, C, kWidth, kValues>::kInCluster) work.ExpectParts();
+        if (work.way == Tile::kInCluster) work.ExpectParts();
         if (node >= keys.nodes) break;
         rows.Clear();
       }
@@ -372,6 +341,48 @@ __global__ __launch_bounds__(kFewThreads, kBeside) void AttendFew(const __grid_c
     work.Finish();
     __syncthreads();
   }
+}
+
+// AttendFew has blocks [splits, key heads * row tiles * slices of values, sequences]. A block takes every row_tiles-th
+// tile of its sequence.
+//
+// Registers: 168 for 16-bit rows of up to 128 channels, otherwise 255. Shared memory: the rings of its warps, PoolStage
+// times p.stages each, and FewMemory.
+template <class T, class C, int kWidth, int kValues>
+__global__ __launch_bounds__(kFewThreads,
+                             MostBeside(kIsCode<C>, kWidth)) void AttendFew(const __grid_constant__ Params p) {
+  extern __shared__ __align__(128) char rings[];
+  FewMemory<kValues>* const memory =
+      reinterpret_cast<FewMemory<kValues>*>(rings + kFewWarps * p.stages * PoolStage<C, kWidth, kValues>::kBytes);
+  if (p.cluster > 1) {
+    if (threadIdx.x == 0) InitByteCount(&memory->arrived);
+    __syncwarp();
+    ArriveAtCluster();
+  }
+  // The launch before this one writes codes, and nothing else that is read here.
+  const bool beside_codes = kIsCode<C> && p.concurrent;
+  if (!beside_codes) {
+    WaitForPrevious();
+    LetNextStart();
+  }
+  // The first keys are guessed, to have their blocks as soon as the lengths: those of short sequences without a window.
+  const int block = blockIdx.x, warp = threadIdx.x / 32, guess = (block * kFewWarps + warp) * kLook + threadIdx.x % 32;
+  const int guessed_column = min(ColumnOf(p, guess), static_cast<int>(p.columns) - 1);
+  const int guessed = __ldg(p.table + static_cast<size_t>(blockIdx.z) * p.columns + guessed_column);
+  const Sequence s(p, blockIdx.z), other(p, min(static_cast<int>(threadIdx.x), static_cast<int>(p.sequences) - 1));
+  const int tile = p.by_key_heads.Quotient(blockIdx.y), slice = p.by_row_tiles.Quotient(tile);
+  const int key_head = static_cast<int>(blockIdx.y) - tile * static_cast<int>(p.key_heads);
+  if (p.concurrent) memory->added.template Clear<kFewThreads>();
+  const bool writes = !kIsCode<C> && p.concurrent && tile == 0;
+  int piece = block * kFewThreads + threadIdx.x, step = gridDim.x * kFewThreads;
+  if (s.added > 0 && s.HasFewRows(p)) {
+    step = kFewThreads;
+    if (!writes || block > 0) piece = INT_MAX - step;
+    AttendSequence<T, C, kWidth, kValues>(p, s, NewRow(p, other), rings, memory, key_head, tile - slice * p.row_tiles,
+                                          slice, guess, guessed, piece);
+    piece += step;
+  }
+  if (writes) WriteRows<T>(p, s, key_head, piece, step);
   if (beside_codes) WaitForPrevious();
 }
 
@@ -379,11 +390,8 @@ template <class T, class C, int kWidth, int kValues>
 cudaError_t RunFew(Params p, cudaStream_t stream) {
   constexpr int kRings = kFewWarps * PoolStage<C, kWidth, kValues>::kBytes, kOther = sizeof(FewMemory<kValues>);
   const int most = TheDevice().shared_bytes;
-  // As many stages as kBeside blocks of a multiprocessor have room for, two if a block has, or one.
-  for (p.stages = kMostStages;
-       p.stages > 2 && kBeside * (p.stages * kRings + kOther + kSystemBytes) > most + kSystemBytes;) {
-    --p.stages;
-  }
+  // As many stages as the blocks of a multiprocessor have room for, two if a block has, or one.
+  p.stages = p.beside * (kMostStages * kRings + kOther + kSystemBytes) <= most + kSystemBytes ? kMostStages : 2;
   if (p.stages * kRings + kOther > most) p.stages = 1;
   const int bytes = p.stages * kRings + kOther;
   if (p.splits > 1) p.tag = NextTag();

@@ -24,8 +24,10 @@ struct PoolRows {
   float most[2], sum[2], greatest_scale;
   Span seen[2];
 
-  // Of the sequence's count rows, the tile's begin at first.
-  __device__ __forceinline__ PoolRows(const Params& p, const Sequence& s, int key_head, int first, int count) : p(p) {
+  __device__ __forceinline__ explicit PoolRows(const Params& p) : p(p) {}
+
+  // Begin reads the queries. Of the sequence's count rows, the tile's begin at first.
+  __device__ __forceinline__ void Begin(const Sequence& s, int key_head, int first, int count) {
     const int lane = threadIdx.x % 32, row = first + lane / 4;
     const bool has = row < count;
     const int token = has ? row * p.by_group >> 16 : 0, head = has ? HeadOf(p, key_head, row - token * p.group) : 0;
@@ -210,10 +212,10 @@ struct PoolRows {
     }
   }
 
-  // SumAt is the place of a channel of a row in the sums that Store writes. Quads of channels stay together; they are
-  // swizzled so that writing lanes are in different banks.
-  static __device__ __forceinline__ int SumAt(int row, int channel) {
-    return row * kValues + (channel ^ (row / 2 & 3) * 8);
+  // SumAt is the place of a channel of a row in the sums that Store writes: the one of the given eight channels with
+  // that rest. Eights are swizzled so that writing lanes are in different banks.
+  static __device__ __forceinline__ int SumAt(int row, int eight, int rest) {
+    return row * kValues + (eight / 4 * 4 + (eight % 4 ^ row / 2 % 4)) * 8 + rest;
   }
 
   // Store writes the leaf's sums, greatest scores and sums of weights.
@@ -229,11 +231,11 @@ struct PoolRows {
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
         if constexpr (kIsCode<C>) {
-          *reinterpret_cast<float2*>(to + SumAt(row, c * 16 + lane / 4 * 2)) =
+          *reinterpret_cast<float2*>(to + SumAt(row, c * 2 + lane / 16, lane / 4 % 4 * 2)) =
               make_float2(total[c][i] * factor, total[c][2 + i] * factor);
         } else {
-          to[SumAt(row, c * 16 + lane / 4)] = total[c][i];
-          to[SumAt(row, c * 16 + 8 + lane / 4)] = total[c][2 + i];
+          to[SumAt(row, c * 2, lane / 4)] = total[c][i];
+          to[SumAt(row, c * 2 + 1, lane / 4)] = total[c][2 + i];
         }
       }
     }

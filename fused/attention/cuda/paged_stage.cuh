@@ -13,17 +13,25 @@ namespace mojo {
 namespace paged {
 
 constexpr int kFewWarps = 4;                      // of a block
-constexpr int kBeside = 2;                        // blocks of a multiprocessor
 constexpr int kTileRows = 8;                      // rows of a tile
 constexpr int kMostTiles = kFewRows / kTileRows;  // of a sequence
 constexpr int kLook = 32;       // keys whose blocks a warp looks up at once; leaves are multiples of it
 constexpr int kMostNodes = 64;  // of a sequence
 constexpr int kMostStages = 3;
 
-// LeafOf is how many keys are a leaf, of all keys. Up to 4,096 keys are at most eight nodes, as a cluster has blocks.
+// MostBeside is how many blocks of a multiprocessor have enough registers. Three of them have kFewBytes of shared
+// memory each; see DivideFew.
+constexpr int MostBeside(bool codes, size_t width) { return codes || width > 128 ? 2 : 3; }
+constexpr int kFewBytes = 72 << 10, kFewKeys = 128;
+
+// LeafOf is how many keys are a leaf, of all keys: a power of two if these are at most kMostLong. Up to 4,096 keys are
+// at most eight nodes, as a cluster has blocks.
+constexpr int kLong = 128, kMostLong = kLong * kFewWarps * kMostNodes;
 __host__ __device__ constexpr int LeafOf(int keys) {
-  constexpr int kLong = 128, kMost = kLong * kFewWarps * kMostNodes;
-  return keys <= 1024 ? kLook : keys <= 2048 ? 2 * kLook : keys <= kMost ? kLong : kLong * ((keys + kMost - 1) / kMost);
+  return keys <= 1024        ? kLook
+         : keys <= 2048      ? 2 * kLook
+         : keys <= kMostLong ? kLong
+                             : kLong * ((keys + kMostLong - 1) / kMostLong);
 }
 
 // MostNodes is the most nodes of up to so many keys.
@@ -49,7 +57,8 @@ struct Division {
     end = SeenBy(p, s, s.added - 1).end;
     const int keys = max(0, end - begin);
     leaf = LeafOf(keys);
-    nodes = max(1, (keys + leaf * kFewWarps - 1) / (leaf * kFewWarps));
+    const int node = leaf * kFewWarps, up = keys + node - 1;
+    nodes = max(1, keys <= kMostLong ? up >> (31 - __clz(node)) : up / node);
   }
   // Of returns the warp's leaf of a node, which is empty past the last key.
   __device__ __forceinline__ Leaf Of(int node) const {
@@ -58,7 +67,11 @@ struct Division {
   }
   // Leaves is how many leaves of a node have keys.
   __device__ __forceinline__ int Leaves(int node) const {
-    return min(kFewWarps, (max(0, end - begin) - node * kFewWarps * leaf + leaf - 1) / leaf);
+    const int keys = end - begin - node * kFewWarps * leaf;
+    int count = 0;
+#pragma unroll
+    for (int w = 0; w < kFewWarps; ++w) count += keys > w * leaf;
+    return count;
   }
 };
 
@@ -86,48 +99,53 @@ struct PoolStage {
 // row; and of such a place it is the token.
 __device__ __forceinline__ int AddedPlace(int token) { return -2 - token; }
 
-// Source is where a lane's pieces of rows of keys, or values, are in the pool.
-struct Source {
-  const char* pool;
-  uint32_t step;  // from a row to the next one, in bytes
-  int left;       // bytes of a row from the piece on
-
-  // Start starts the copy of a row's piece, or writes zeros for place -1. It leaves out new rows. Rows of narrow pools
-  // have an alignment of eight bytes, and none of them is new.
-  __device__ __forceinline__ void Start(uint32_t to, int place, bool narrow) const {
-    const char* from;  // is not read for places below 0; the compiler would multiply 64-bit numbers
-    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(from) : "r"(place), "r"(step), "l"(pool));
-    if (!narrow) {
-      asm volatile(
-          "{\n.reg .pred old;\nsetp.ge.s32 old, %3, -1;\n"
-          "@old cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n}" ::"r"(to),
-          "l"(from), "r"(place >= 0 && left > 0 ? 16 : 0), "r"(place));
-      return;
-    }
-#pragma unroll
-    for (int half = 0; half < 16; half += 8) {
-      if (place >= 0 && left > half) {
-        CopyFew<8>(to + half, from + half);
-      } else {
-        asm volatile("st.shared.v2.u32 [%0], {%1, %1};" ::"r"(to + half), "r"(0) : "memory");
-      }
-    }
-  }
+// RowAddress is where a key and its value are in device memory, from the first channel that is copied. Null is a row
+// of zeros.
+struct alignas(16) RowAddress {
+  const char *key, *value;
 };
 
-// CopyRows starts the copies of kKeys rows of each source, from apart bytes of shared memory on. The places are those
-// of lanes from first_lane on.
-template <int kPieces, int kKeys, int kSources>
-__device__ __forceinline__ void CopyRows(uint32_t to, int apart, const Source (&from)[kSources], bool narrow, int place,
-                                         int first_lane) {
-  constexpr int kAtOnce = 32 / kPieces;
-  const int lane = threadIdx.x % 32, first = lane / kPieces, swizzled = PieceAt<kPieces>(first, lane % kPieces);
-#pragma unroll 4
-  for (int i = 0; i < kKeys; i += kAtOnce) {
-    const int n = __shfl_sync(0xffffffffu, place, first_lane + i + first);
-    const uint32_t there = to + (swizzled ^ (kPieces == 4 ? i >> 1 & 3 : i & 7) * 16) + i * kPieces * 16;
+// StartPiece starts the copy of 16 bytes of a row, or writes zeros. Rows of narrow pools have an alignment of eight
+// bytes. left is how many bytes the row has from there on.
+__device__ __forceinline__ void StartPiece(uint32_t to, const char* from, bool has, int left, bool narrow) {
+  if (!narrow) {
+    Copy(to, from, has && left > 0);
+    return;
+  }
 #pragma unroll
-    for (int k = 0; k < kSources; ++k) from[k].Start(there + k * apart, n, narrow);
+  for (int half = 0; half < 16; half += 8) {
+    if (has && left > half) {
+      CopyFew<8>(to + half, from + half);
+    } else {
+      asm volatile("st.shared.v2.u32 [%0], {%1, %1};" ::"r"(to + half), "r"(0) : "memory");
+    }
+  }
+}
+
+// CopyRows starts the copies of kKeys rows: of keys, of values, or of both, whose stages are apart bytes from each
+// other. Lanes copy 16 bytes of a row each, and read its address from shared memory, which takes fewer instructions
+// than to pass it from lane to lane. keys_left and values_left are the bytes of a row from the lane's piece on.
+enum Which { kOfKeys = 1, kOfValues = 2, kOfBoth = 3 };
+template <int kPieces, int kKeys, Which kWhich>
+__device__ __forceinline__ void CopyRows(uint32_t to, int apart, const RowAddress* rows, int keys_left, int values_left,
+                                         bool narrow) {
+  constexpr int kAtOnce = 32 / kPieces;
+  const int lane = threadIdx.x % 32, first = lane / kPieces, piece = lane % kPieces;
+  const int swizzled = PieceAt<kPieces>(first, piece);
+  constexpr int kMany = kKeys / kAtOnce < 8 ? kKeys / kAtOnce : 8;
+#pragma unroll 1
+  for (int base = 0; base < kKeys; base += kMany * kAtOnce) {
+    RowAddress row[kMany];  // all are read first: the compiler does not move a read in front of a copy
+#pragma unroll
+    for (int i = 0; i < kMany; ++i) row[i] = rows[base + i * kAtOnce + first];
+#pragma unroll
+    for (int i = 0; i < kMany; ++i) {
+      const int in = i * kAtOnce;
+      const bool has = row[i].key != nullptr;
+      const uint32_t there = to + (swizzled ^ (kPieces == 4 ? in >> 1 & 3 : in & 7) * 16) + (base + in) * kPieces * 16;
+      if (kWhich & kOfKeys) StartPiece(there, row[i].key + piece * 16, has, keys_left, narrow);
+      if (kWhich & kOfValues) StartPiece(there + apart, row[i].value + piece * 16, has, values_left, narrow);
+    }
   }
 }
 
@@ -140,17 +158,19 @@ struct PoolReader {
   const Division& keys;
   const NewRows& added;
   char* const ring;
+  RowAddress* const rows;             // of the kLook keys that were looked up last
   const int key_head, channel, step;  // nodes from one of a block to its next one
   Leaf next;
   int in, place, entry;  // the next stage; of the lane's key: its place, and the block of the one kLook keys later
 
   __device__ __forceinline__ PoolReader(const Params& p, const Sequence& s, const Division& keys, const NewRows& added,
-                                        char* ring, int key_head, int channel, int first, int step)
+                                        char* ring, RowAddress* rows, int key_head, int channel, int first, int step)
       : p(p),
         s(s),
         keys(keys),
         added(added),
         ring(ring),
+        rows(rows),
         key_head(key_head),
         channel(channel),
         step(step),
@@ -166,14 +186,14 @@ struct PoolReader {
   __device__ __forceinline__ void Ask(const Leaf& leaf) {
     const int j = leaf.key + static_cast<int>(threadIdx.x) % 32;
     if (j < leaf.end) {
-      entry = __ldg(p.table + static_cast<size_t>(s.number) * p.columns + ColumnOf(p, j));
+      entry = EntryOf(p, s, j);
     }
   }
   // PlaceOf is the place of the lane's key. A key that is new is read from the token, while the pool is written.
   __device__ __forceinline__ int PlaceOf(const Leaf& leaf) const {
-    const int j = leaf.key + static_cast<int>(threadIdx.x) % 32, block = static_cast<int>(p.block);
+    const int j = leaf.key + static_cast<int>(threadIdx.x) % 32;
     if (j < keys.seen || j >= leaf.end) return -1;
-    const int at = min(max(entry, 0), static_cast<int>(p.blocks) - 1) * block + (j - ColumnOf(p, j) * block);
+    const int at = PlaceIn(p, entry, j);
     if (!kIsCode<C> && p.concurrent && j >= s.past) {
       const int token = s.token + j - s.past;
       if (p.slots == nullptr || __ldg(p.slots + token) == at) return AddedPlace(token);
@@ -181,49 +201,28 @@ struct PoolReader {
     return at;
   }
 
-  // SourceOf is the source of keys, or values, from a channel on. Without the asm the compiler makes the address again
-  // for each row.
-  template <int kPieces>
-  __device__ __forceinline__ Source SourceOf(const void* pool, size_t width, int first) const {
-    const int piece = static_cast<int>(threadIdx.x) % kPieces * 16;
-    const char* at = static_cast<const char*>(pool) + (key_head * width + first) * S::kSize + piece;
-    asm volatile("" : "+l"(at));
-    return {at, static_cast<uint32_t>(p.key_heads * width * S::kSize),
-            (static_cast<int>(width) - first) * S::kSize - piece};
+  // AddressOf is the address of the row at a place.
+  __device__ __forceinline__ RowAddress AddressOf(int place) const {
+    if (place == -1) return {nullptr, nullptr};
+    const bool is_new = !kIsCode<C> && place < -1;
+    const uint32_t row = is_new ? AddedPlace(place) : place, width = p.width * S::kSize,
+                   value_width = p.value_width * S::kSize, heads = p.key_heads;
+    const char* const keys = static_cast<const char*>(is_new ? p.k : p.key_cache_out) + key_head * width;
+    const char* const values = static_cast<const char*>(is_new ? p.v : p.value_cache_out) + key_head * value_width;
+    return {keys + static_cast<size_t>(row) * (heads * width),
+            values + static_cast<size_t>(row) * (heads * value_width) + channel * S::kSize};
   }
-  // ForNew calls each(at, from, has) for the pieces of a token's key and value, which are a row of a stage: their place
-  // in the stage, their address, and whether the row is that wide.
-  template <class Each>
-  __device__ __forceinline__ void ForNew(int row, int token, const Each& each) const {
-    const size_t at = static_cast<size_t>(token) * p.key_heads + key_head;
-#pragma unroll 1
-    for (int i = threadIdx.x % 32; i < S::kKeyPieces + S::kValuePieces; i += 32) {
-      const bool of_keys = i < S::kKeyPieces;
-      const int piece = of_keys ? i : i - S::kKeyPieces, first = of_keys ? piece * 8 : channel + piece * 8;
-      const size_t width = of_keys ? p.width : p.value_width;
-      each(of_keys ? PieceAt<S::kKeyPieces>(row, piece) : S::kValuesAt + PieceAt<S::kValuePieces>(row, piece),
-           static_cast<const T*>(of_keys ? p.k : p.v) + at * width + first, first < static_cast<int>(width));
-    }
-  }
-  __device__ __forceinline__ void CopyStage(char* stage, int first_lane) const {
+  __device__ __forceinline__ void CopyStage(char* stage, const RowAddress* from) const {
     const uint32_t to = SharedAddress(stage);
-    const Source from[] = {SourceOf<S::kKeyPieces>(p.key_cache_out, p.width, 0),
-                           SourceOf<S::kValuePieces>(p.value_cache_out, p.value_width, channel)};
+    const auto left = [](size_t width, int first, int pieces) {
+      return (static_cast<int>(width) - first) * S::kSize - static_cast<int>(threadIdx.x) % pieces * 16;
+    };
+    const int keys_left = left(p.width, 0, S::kKeyPieces), values_left = left(p.value_width, channel, S::kValuePieces);
     if constexpr (S::kKeyPieces == S::kValuePieces) {
-      CopyRows<S::kKeyPieces, S::kKeys>(to, S::kValuesAt, from, IsNarrow(), place, first_lane);
+      CopyRows<S::kKeyPieces, S::kKeys, kOfBoth>(to, S::kValuesAt, from, keys_left, values_left, IsNarrow());
     } else {
-      const Source keys_from[] = {from[0]}, values_from[] = {from[1]};
-      CopyRows<S::kKeyPieces, S::kKeys>(to, 0, keys_from, IsNarrow(), place, first_lane);
-      CopyRows<S::kValuePieces, S::kKeys>(to + S::kValuesAt, 0, values_from, IsNarrow(), place, first_lane);
-    }
-    if constexpr (!kIsCode<C>) {
-      unsigned rows = __ballot_sync(0xffffffffu, place < -1);
-#pragma unroll 1
-      for (; rows != 0; rows &= rows - 1) {
-        const int owner = __ffs(rows) - 1, token = AddedPlace(__shfl_sync(0xffffffffu, place, owner));
-        if (owner / S::kKeys != first_lane / S::kKeys) continue;
-        ForNew(owner - first_lane, token, [&](int at, const T* from, bool has) { Copy(to + at, from, has); });
-      }
+      CopyRows<S::kKeyPieces, S::kKeys, kOfKeys>(to, 0, from, keys_left, 0, IsNarrow());
+      CopyRows<S::kValuePieces, S::kKeys, kOfValues>(to, S::kValuesAt, from, 0, values_left, IsNarrow());
     }
   }
 
@@ -233,13 +232,16 @@ struct PoolReader {
       const int lane = threadIdx.x % 32, first_lane = next.key % kLook;
       if (first_lane == 0) {
         place = PlaceOf(next);
+        __syncwarp();
+        rows[lane] = AddressOf(place);
+        __syncwarp();
         Leaf later{next.node, next.key + kLook, next.end};
         if (!later.Has()) later = keys.Of(next.node + step);
         Ask(later);
       }
       char* const stage = ring + in * S::kBytes;
       in = in + 1 == p.stages ? 0 : in + 1;
-      CopyStage(stage, first_lane);
+      CopyStage(stage, rows + first_lane);
       if constexpr (kIsCode<C>) {
         const int block = place < 0 ? -1 : ColumnOf(p, place);
         float* const scales = reinterpret_cast<float*>(stage + S::kScalesAt) + lane;
@@ -299,9 +301,16 @@ struct PoolReader {
       for (; hits != 0; hits &= hits - 1) {
         const int row = __ffs(hits) - 1, token = added.TokenAt(p, __shfl_sync(0xffffffffu, own, row));
         if (token < 0) continue;
-        ForNew(row, token, [&](int at, const T* from, bool has) {
-          if (has) *reinterpret_cast<uint4*>(stage + at) = *reinterpret_cast<const uint4*>(from);
-        });
+        const size_t at = static_cast<size_t>(token) * p.key_heads + key_head;
+        for (int i = lane; i < S::kKeyPieces + S::kValuePieces; i += 32) {
+          const bool of_keys = i < S::kKeyPieces;
+          const int piece = of_keys ? i : i - S::kKeyPieces, first = of_keys ? piece * 8 : channel + piece * 8;
+          const size_t width = of_keys ? p.width : p.value_width;
+          if (first >= static_cast<int>(width)) continue;
+          *reinterpret_cast<uint4*>(stage + (of_keys ? PieceAt<S::kKeyPieces>(row, piece)
+                                                     : S::kValuesAt + PieceAt<S::kValuePieces>(row, piece))) =
+              *reinterpret_cast<const uint4*>(static_cast<const T*>(of_keys ? p.k : p.v) + at * width + first);
+        }
       }
     }
     __syncwarp();

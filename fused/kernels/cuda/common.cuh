@@ -24,7 +24,8 @@ struct Device {
   bool waits;        // the kernels that it runs know WaitForPrevious
   // The number of multiprocessors that clusters of 1, 2, 4 and 8 blocks can fill, with one block on each.
   int clustered[4];
-  int paired[4];  // the blocks of such clusters that run at one time if a multiprocessor has room for two
+  // [n][bits]: the blocks of clusters of 1 << bits that run at one time if a multiprocessor has room for n, 2 or 3.
+  int beside[4][4];
 };
 
 // TheDevice reads the current device's numbers once per device.

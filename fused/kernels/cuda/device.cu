@@ -83,10 +83,13 @@ const Device& TheDevice() {
     device.waits = cudaFuncGetAttributes(&code, Probe) == cudaSuccess && code.ptxVersion >= 90;
     if (device.multiprocessors < 1) device.multiprocessors = 1;
     device.clustered[0] = device.multiprocessors;
-    device.paired[0] = 2 * device.multiprocessors;
     for (int bits = 1; bits < 4 && device.waits; ++bits) {
       device.clustered[bits] = Clustered(1 << bits, device.shared_bytes);
-      device.paired[bits] = Clustered(1 << bits, (device.shared_bytes - kSystemBytes) / 2);
+    }
+    for (int n = 2; n < 4; ++n) {
+      device.beside[n][0] = n * device.multiprocessors;
+      const int each = (device.shared_bytes + kSystemBytes) / n - kSystemBytes;
+      for (int bits = 1; bits < 4 && device.waits; ++bits) device.beside[n][bits] = Clustered(1 << bits, each);
     }
   });
   return devices[index];
