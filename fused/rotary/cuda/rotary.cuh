@@ -67,24 +67,6 @@ cudaError_t RunRotary(const RotaryWork* work, int count, RotaryFn packs, cudaStr
 // RunRotaryAny handles one tensor of any form and alignment.
 cudaError_t RunRotaryAny(const RotaryWork& work, cudaStream_t stream);
 
-// PickRotary calls Run's Packs with the type, the layouts and whether the launch is plain as template arguments. Each
-// op's Run needs a unique name: gcc confuses instances for templates of one name in two anonymous namespaces.
-template <template <class, bool, bool, bool> class Run, class... Params>
-cudaError_t PickRotary(const MojoRotaryArgs& args, const RotaryLaunch& launch, const Params&... params) {
-  const int layouts = (args.interleaved ? 2 : 0) + (args.output_interleaved ? 1 : 0);
-  const auto of_type = [&](auto zero) {
-    typedef decltype(zero) T;
-    if (Plain(args, launch)) return Run<T, false, false, true>::Packs(launch, params...);
-    switch (layouts) {
-      case 0: return Run<T, false, false, false>::Packs(launch, params...);
-      case 1: return Run<T, false, true, false>::Packs(launch, params...);
-      case 2: return Run<T, true, false, false>::Packs(launch, params...);
-      default: return Run<T, true, true, false>::Packs(launch, params...);
-    }
-  };
-  return OfType(args.type, of_type);
-}
-
 #if defined(__CUDACC__)
 
 // Place is a thread's position in the work.

@@ -4,7 +4,7 @@ today, in one run.
 In fused/kernels/cuda:
 
     nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -Xcompiler -fPIC -shared -I.. \
-        rms_norm.cu glu.cu rotary*.cu norm_rotary.cu topk_router.cu device.cu -o libmemory_bound.so
+        rms_norm.cu glu.cu rotary*.cu topk_router.cu device.cu -o libmemory_bound.so
     python memory_bound_peers.py ./libmemory_bound.so [OTHER.so ...] [--json FILE] [--rounds 5] [--ops rmsnorm,router]
         [--tokens 1,64] [--no-compile]
 
