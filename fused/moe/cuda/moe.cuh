@@ -98,8 +98,20 @@ __device__ __forceinline__ float Activated(const MojoMoEArgs& a, float gate, flo
   return a.packing == Packing::kNone ? v : v * (up + a.gate.up_offset);
 }
 
-// ActivatePairs activates gates and their ups. The usual activation is fast. The others share one long piece of code
-// that the pairs run in turn, in every stored chunk.
+// ActivateInTurn activates gates and their ups. One long piece of code does it for the pairs in turn: inlined for each
+// of them, the activations would be most of a kernel.
+template <int kPairs>
+__device__ __forceinline__ void ActivateInTurn(const MojoMoEArgs& a, float (&gate)[kPairs], float (&up)[kPairs]) {
+#pragma unroll 1
+  for (int i = 0; i < kPairs; ++i) {
+    const float v = Activated(a, gate[0], up[0]);
+#pragma unroll
+    for (int j = 1; j < kPairs; ++j) gate[j - 1] = gate[j], up[j - 1] = up[j];
+    gate[kPairs - 1] = v;
+  }
+}
+
+// ActivatePairs is ActivateInTurn, and fast for the usual activation.
 template <int kPairs>
 __device__ __forceinline__ void ActivatePairs(const MojoMoEArgs& a, float (&gate)[kPairs], float (&up)[kPairs]) {
   if (a.gate.activation == Activation::kSilu && a.packing != Packing::kNone) {
@@ -112,13 +124,7 @@ __device__ __forceinline__ void ActivatePairs(const MojoMoEArgs& a, float (&gate
     }
     return;
   }
-#pragma unroll 1
-  for (int i = 0; i < kPairs; ++i) {
-    const float v = Activated(a, gate[0], up[0]);
-#pragma unroll
-    for (int j = 1; j < kPairs; ++j) gate[j - 1] = gate[j], up[j - 1] = up[j];
-    gate[kPairs - 1] = v;
-  }
+  ActivateInTurn(a, gate, up);
 }
 
 // GateRow and UpRow are the rows of pair i in the first product, as a matrix of [packed, hidden].

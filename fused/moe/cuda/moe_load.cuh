@@ -83,13 +83,13 @@ template <Product kProduct, bool kInOut>
 __device__ __forceinline__ void CopyRows(const MojoMoEArgs& a, uint32_t to, const Maps& maps, uint32_t barrier,
                                          const Place& place, int k) {
   if constexpr (kInOut) {
-    const bool halves = kProduct == kGated && a.packing == Packing::kHalves;
+    const bool halves = kProduct == kGateUp && a.packing == Packing::kHalves;
     for (int box = 0; box < 4; ++box) {
       const int row = halves ? place.row_block * 64 + box / 2 * 32 + box % 2 * static_cast<int>(a.inner)
                              : place.row_block * kTileRows + box * 32;
       CopyBox(to + box * kTurnedBytes, &maps.rows, barrier, row, k * kTileDeep, place.expert, maps.rows_stay);
     }
-  } else if constexpr (kProduct == kGated) {
+  } else if (kProduct == kGateUp && a.packing != Packing::kNone) {
     CopyBox(to, &maps.rows, barrier, k * kTileDeep, 0, 0, place.row_block * (kTileRows / 16), place.expert,
             maps.rows_stay);
   } else {
@@ -98,7 +98,7 @@ __device__ __forceinline__ void CopyRows(const MojoMoEArgs& a, uint32_t to, cons
 }
 
 // LoadGathered loads the tiles of a first product, by all threads that load.
-template <int kTokens, Product kProduct, bool kInOut>
+template <int kTokens, bool kInOut>
 __device__ __forceinline__ void LoadGathered(const MojoMoEArgs& a, const MoEWork& work, const Maps& maps,
                                              int row_blocks, char* memory) {
   typedef Form<kTokens> F;
@@ -107,7 +107,7 @@ __device__ __forceinline__ void LoadGathered(const MojoMoEArgs& a, const MoEWork
   const uint32_t shared = SharedAddress(memory), full = shared + F::kFullAt, free = shared + F::kFreeAt;
   Place* const places = reinterpret_cast<Place*>(memory + F::kPlacesAt);
   int* const next = reinterpret_cast<int*>(memory + F::kNextAt);
-  const int n = threadIdx.x - 2 * kGroup, steps = Steps(a, kProduct), depth = static_cast<int>(a.hidden);
+  const int n = threadIdx.x - 2 * kGroup, steps = Steps(a, kGateUp), depth = static_cast<int>(a.hidden);
   const uint4* const tokens = static_cast<const uint4*>(a.x);
   WaitForPrevious();
   LetNextStart();
@@ -132,7 +132,7 @@ __device__ __forceinline__ void LoadGathered(const MojoMoEArgs& a, const MoEWork
       if (n == 0) {
         if (k == 0) places[ring.stage] = place;
         ArriveExpecting(filled, kRowBytes);
-        CopyRows<kProduct, kInOut>(a, stage, maps, filled, place, k);
+        CopyRows<kGateUp, kInOut>(a, stage, maps, filled, place, k);
       }
       const uint32_t to = stage + kRowBytes + Swapped(n / 8, n % 8, 8);
       const int bytes = (k * 8 + n % 8) * 8 < depth ? 16 : 0;

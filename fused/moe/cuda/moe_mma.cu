@@ -70,10 +70,11 @@ __global__ __launch_bounds__(kTileThreads, 2) void MultiplyTile(const __grid_con
   }
   WaitForGroups<0>();
   __syncthreads();
+  const float* const sums = PutSums(memory, sum, rows_warp * 32, column);
   if constexpr (kProduct == kDown) {
-    StoreOutputs<T>(a, work, place, memory, sum, rows_warp * 32, column);
+    StoreOutputs<T>(a, work, place, sums);
   } else {
-    StoreActivated<T, kProduct, kInOut>(a, work, place, memory, sum, rows_warp * 32, column);
+    StoreActivated<T, kInOut>(a, work, place, sums);
   }
 }
 
@@ -181,9 +182,7 @@ cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
   const int tokens = TileTokens(a);
   if (cudaError_t e = PlanMoE(a, tokens, work.plan, stream)) return e;
   const bool in_out = a.gate_up_in_out != 0;
-  const auto first = a.packing == Packing::kNone
-                         ? (in_out ? RunProduct<T, kPlain, true> : RunProduct<T, kPlain, false>)
-                         : (in_out ? RunProduct<T, kGated, true> : RunProduct<T, kGated, false>);
+  const auto first = in_out ? RunProduct<T, kGateUp, true> : RunProduct<T, kGateUp, false>;
   if (cudaError_t e = first(a, work, tokens, stream)) return e;
   const auto second = a.down_in_out ? RunProduct<T, kDown, true> : RunProduct<T, kDown, false>;
   if (cudaError_t e = second(a, work, tokens, stream)) return e;

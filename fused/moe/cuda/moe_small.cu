@@ -12,8 +12,7 @@
 // The floor is 6 * hidden * inner bytes for each chosen expert: on an H200 (4.6 TB/s read) 16 us for one token of 8
 // experts of 2048 x 768, 43 us for 4 of 2880 x 2880. Each warp has 2 KB in flight, and a multiprocessor up to 80 and 64
 // KB, of which some 30 KB would be enough at 0.8 us of latency.
-#include <cooperative_groups.h>
-
+#include "cuda/cluster.cuh"
 #include "cuda/mma.cuh"
 #include "moe/cuda/moe.cuh"
 
@@ -120,8 +119,8 @@ struct Chosen {
 
 // SmallGateUp: a block of 3 to 16 warps computes 8 pairs (16 rows without gates) of the expert of choice blockIdx.y,
 // if that is the expert's first choice, for all tokens. Warps take turns along the rows. Moves the rows once:
-// 32 * hidden bytes a block. Registers: 48 (56 of 16 warps on compute capability 10.0), shared memory 8 KB.
-template <class T, bool kGated, int kWarps>
+// 32 * hidden bytes a block. Registers: 48, 56 of 16 warps; shared memory 8 KB.
+template <class T, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps, kFirstWarps / kWarps)
     SmallGateUp(const __grid_constant__ MojoMoEArgs a, T* activated) {
   __shared__ Chosen chosen;
@@ -136,8 +135,9 @@ __global__ void __launch_bounds__(32 * kWarps, kFirstWarps / kWarps)
   if (chosen.First() != choice) return;
   const int hidden = static_cast<int>(a.hidden), inner = static_cast<int>(a.inner), top_k = static_cast<int>(a.top_k);
   const T* matrix = static_cast<const T*>(a.gate_up) + static_cast<size_t>(expert) * Packed(a) * a.hidden;
+  const bool gated = a.packing != Packing::kNone;
   const T *row0, *row1;
-  if (kGated) {
+  if (gated) {
     const int pair = blockIdx.x * 8 + lane / 4;
     row0 = matrix + GateRow(a, pair) * a.hidden;
     row1 = matrix + UpRow(a, pair) * a.hidden;
@@ -187,15 +187,15 @@ __global__ void __launch_bounds__(32 * kWarps, kFirstWarps / kWarps)
     v[1] += sums[w][i0 + 2][from];
   }
   const size_t bias = static_cast<size_t>(expert) * Packed(a);
-  const int count = kGated ? 1 : 2;
-#pragma unroll
+  const int count = gated ? 1 : 2;
+#pragma unroll 1
   for (int n = 0; n < count; ++n) {
-    const int i = kGated ? blockIdx.x * 8 + row : blockIdx.x * 16 + n * 8 + row;
+    const int i = gated ? blockIdx.x * 8 + row : blockIdx.x * 16 + n * 8 + row;
     if (i >= inner) return;
-    float gate = v[n], up = v[1];
+    float gate = n == 0 ? v[0] : v[1], up = v[1];
     if (a.gate_up_bias != nullptr) {
       gate += Number(a.gate_up_bias, bias + GateRow(a, i), a.expert_type);
-      if (kGated) up += Number(a.gate_up_bias, bias + UpRow(a, i), a.expert_type);
+      if (gated) up += Number(a.gate_up_bias, bias + UpRow(a, i), a.expert_type);
     }
     const float value = Activated(a, gate, up) * weight;
     const T rounded = FromFloat<T>(Bounded<T>(value));
@@ -352,10 +352,13 @@ __global__ __launch_bounds__(kThreads, 4) void SmallDown(const __grid_constant__
 #if __CUDA_ARCH__ >= 900
   if (slices > 1) {
     __shared__ float parts[kMostSlices][kSums];
-    cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
-    cluster.sync();
-    if (n < kSums) cluster.map_shared_rank(&parts[0][0], 0)[slice * kSums + n] = total;
-    cluster.sync();
+    ReleaseToCluster();
+    WaitForCluster();
+    if (n < kSums) {
+      asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(InBlock(&parts[slice][n], 0)), "f"(total) : "memory");
+    }
+    ReleaseToCluster();
+    WaitForCluster();
     if (slice != 0) return;
     if (n < kSums) {
       for (int s = 1; s < slices; ++s) total += parts[s][n];
@@ -391,24 +394,23 @@ int Slices(const MojoMoEArgs& a) {
 
 // FirstProduct launches it with as many warps a block as let all blocks run at once: a few remaining blocks would not
 // fill the device. If there are too many blocks, it uses four warps, which makes the last turn short.
-template <class T, bool kGated>
+template <class T>
 cudaError_t FirstProduct(const MojoMoEArgs& a, T* activated, cudaStream_t stream) {
-  const dim3 pairs(static_cast<unsigned>(DivideUp(a.inner, kGated ? 8 : 16)),
+  const dim3 pairs(static_cast<unsigned>(DivideUp(a.inner, a.packing != Packing::kNone ? 8 : 16)),
                    static_cast<unsigned>(a.tokens * a.top_k));
   const auto at_once = [&](int warps) {
     return size_t{pairs.x} * pairs.y <= static_cast<size_t>(kFirstWarps / warps * TheDevice().multiprocessors);
   };
-  if (at_once(16)) return Launch(SmallGateUp<T, kGated, 16>, pairs, 32 * 16, 0, stream, a, activated);
-  if (at_once(8)) return Launch(SmallGateUp<T, kGated, 8>, pairs, 32 * 8, 0, stream, a, activated);
-  if (at_once(3) && !at_once(4)) return Launch(SmallGateUp<T, kGated, 3>, pairs, 32 * 3, 0, stream, a, activated);
-  return Launch(SmallGateUp<T, kGated, 4>, pairs, 32 * 4, 0, stream, a, activated);
+  if (at_once(16)) return Launch(SmallGateUp<T, 16>, pairs, 32 * 16, 0, stream, a, activated);
+  if (at_once(8)) return Launch(SmallGateUp<T, 8>, pairs, 32 * 8, 0, stream, a, activated);
+  if (at_once(3) && !at_once(4)) return Launch(SmallGateUp<T, 3>, pairs, 32 * 3, 0, stream, a, activated);
+  return Launch(SmallGateUp<T, 4>, pairs, 32 * 4, 0, stream, a, activated);
 }
 
 template <class T>
 cudaError_t Run(const MojoMoEArgs& a, cudaStream_t stream) {
   T* activated = static_cast<T*>(a.scratch);
-  const auto first = a.packing == Packing::kNone ? FirstProduct<T, false> : FirstProduct<T, true>;
-  if (cudaError_t e = first(a, activated, stream)) return e;
+  if (cudaError_t e = FirstProduct(a, activated, stream)) return e;
   const int slices = Slices(a);
   const bool in_turns = DivideUp(a.inner, kUnit) >= static_cast<size_t>(slices * kWarps);
   const dim3 grid(slices, static_cast<unsigned>(DivideUp(a.hidden, 16)));

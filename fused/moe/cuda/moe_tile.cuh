@@ -22,8 +22,8 @@ __host__ __device__ constexpr int StageBytes(int tokens) { return kRowBytes + to
 // SharedBytes is the shared memory of a block: 80 KB for 32 tokens, 96 KB for 64 and 128.
 __host__ __device__ constexpr int SharedBytes(int tokens) { return Stages(tokens) * StageBytes(tokens); }
 
-// Product is the result that a kernel computes: activations of a first product with or without gates, or outputs.
-enum Product { kGated, kPlain, kDown };
+// Product is the result that a kernel computes: activations, with or without gates, or outputs.
+enum Product { kGateUp, kDown };
 
 // HopperTile launches one product with tiles of 64, 128 or 256 tokens if HasHopperTile: on compute capability 9.0
 // (moe_wgmma.cu).
@@ -103,7 +103,7 @@ struct Source {
     if (kInOut) {
       const int piece = n % 16, column = place.row_block * kTileRows + piece * 8,
                 pair = place.row_block * 64 + piece / 2 * 8;
-      if (kProduct == kGated && a.packing == Packing::kHalves) {
+      if (kProduct == kGateUp && a.packing == Packing::kHalves) {
         row[0] = pair < inner ? (piece % 2 == 0 ? pair : inner + pair) / 8 : -1;
       } else {
         row[0] = column < height ? column / 8 : -1;
@@ -114,7 +114,7 @@ struct Source {
         const int at = n / 8 + 32 * i, pair = place.row_block * 64 + at / 16 * 8 + at % 8;
         int number = place.row_block * kTileRows + at;
         bool is = number < height;
-        if (kProduct == kGated) {
+        if (kProduct == kGateUp && a.packing != Packing::kNone) {
           number = static_cast<int>(at % 16 < 8 ? GateRow(a, pair) : UpRow(a, pair));
           is = pair < inner;
         }
@@ -191,26 +191,56 @@ __device__ __forceinline__ void BeginTile(const Source& source, uint32_t shared)
 // in the registers of a lane as mma.sync and wgmma leave them: of rows lane / 4 and that plus 8, the tokens
 // 2 * (lane % 4) and the next. They go through shared memory, so that stores are rows of tokens.
 
-// StoreOutputs adds the bias and multiplies with the tokens' weights.
-template <class T, int kParts, int kColumns, class Column>
-__device__ __forceinline__ void StoreOutputs(const MojoMoEArgs& a, const MoEWork& work, const Place& place,
-                                             char* shared, const float (&sum)[kParts][kColumns][4], int row,
-                                             const Column& column) {
-  constexpr int kStride = kTileRows + 4;
+// PutSums puts them into shared memory as [token][row], with a stride of kSumStride.
+constexpr int kSumStride = kTileRows + 4;
+template <int kParts, int kColumns, class Column>
+__device__ __forceinline__ const float* PutSums(char* shared, const float (&sum)[kParts][kColumns][4], int row,
+                                                const Column& column) {
   const int lane = threadIdx.x % 32;
-  float* out = reinterpret_cast<float*>(shared);
+  float* const out = reinterpret_cast<float*>(shared);
 #pragma unroll
   for (int m = 0; m < kParts; ++m) {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        out[(column(c) + lane % 4 * 2 + i % 2) * kStride + row + m * 16 + i / 2 * 8 + lane / 4] = sum[m][c][i];
+        out[(column(c) + lane % 4 * 2 + i % 2) * kSumStride + row + m * 16 + i / 2 * 8 + lane / 4] = sum[m][c][i];
       }
     }
   }
   __syncthreads();
-  const int h = place.row_block * kTileRows + lane * 4;
+  return out;
+}
+
+// LoadPairs loads four gates and their ups: gates and ups in turns, or each up `apart` from its gate. Without gates it
+// loads the numbers to activate.
+__device__ __forceinline__ void LoadPairs(const float* in, bool gated, bool turns, int apart, float (&gate)[4],
+                                          float (&up)[4]) {
+  const float4 one = *reinterpret_cast<const float4*>(in);
+  float4 two = make_float4(0, 0, 0, 0);
+  if (gated) two = *reinterpret_cast<const float4*>(in + (turns ? 4 : apart));
+  gate[0] = one.x, gate[1] = turns ? one.z : one.y, gate[2] = turns ? two.x : one.z, gate[3] = turns ? two.z : one.w;
+  up[0] = turns ? one.y : two.x, up[1] = turns ? one.w : two.y, up[2] = turns ? two.y : two.z, up[3] = two.w;
+}
+
+// StoreFour stores four numbers of a row.
+template <class T>
+__device__ __forceinline__ void StoreFour(void* to, size_t at, const float (&v)[4]) {
+  StorePack(static_cast<T*>(to) + at, PackFloats<T>(v));
+}
+
+// StoreBounded stores four activations.
+template <class T>
+__device__ __forceinline__ void StoreBounded(void* to, size_t at, const float (&v)[4]) {
+  const float bounded[4] = {Bounded<T>(v[0]), Bounded<T>(v[1]), Bounded<T>(v[2]), Bounded<T>(v[3])};
+  StoreFour<T>(to, at, bounded);
+}
+
+// StoreOutputs adds the bias and multiplies with the tokens' weights.
+template <class T>
+__device__ __forceinline__ void StoreOutputs(const MojoMoEArgs& a, const MoEWork& work, const Place& place,
+                                             const float* sums) {
+  const int lane = threadIdx.x % 32, h = place.row_block * kTileRows + lane * 4;
   if (h >= static_cast<int>(a.hidden)) return;
   float bias[4] = {};
   if (a.down_bias != nullptr) {
@@ -220,78 +250,43 @@ __device__ __forceinline__ void StoreOutputs(const MojoMoEArgs& a, const MoEWork
   for (int t = threadIdx.x / 32; t < place.count; t += kTileThreads / 32) {
     const int choice = work.plan.choice[place.first + t];
     const float weight = Number(a.weights, choice, a.weights_type);
-    const float4 v = *reinterpret_cast<const float4*>(out + t * kStride + lane * 4);
+    const float4 v = *reinterpret_cast<const float4*>(sums + t * kSumStride + lane * 4);
     const float y[4] = {(v.x + bias[0]) * weight, (v.y + bias[1]) * weight, (v.z + bias[2]) * weight,
                         (v.w + bias[3]) * weight};
     const size_t at = static_cast<size_t>(choice) * a.hidden + h;
     if (work.wide) {
-      StorePack(static_cast<float*>(work.outputs) + at, PackFloats<float>(y));
+      StoreFour<float>(work.outputs, at, y);
     } else {
-      StorePack(static_cast<T*>(work.outputs) + at, PackFloats<T>(y));
+      StoreFour<T>(work.outputs, at, y);
     }
   }
 }
 
-// StoreActivated adds the bias and activates.
-template <class T, Product kProduct, bool kInOut, int kParts, int kColumns, class Column>
+// StoreActivated adds the bias and activates, four results of a token in each thread.
+template <class T, bool kInOut>
 __device__ __forceinline__ void StoreActivated(const MojoMoEArgs& a, const MoEWork& work, const Place& place,
-                                               char* shared, const float (&sum)[kParts][kColumns][4], int row,
-                                               const Column& column) {
-  constexpr int kWidth = kProduct == kGated ? 64 : kTileRows, kStride = kWidth + 8;
-  const int lane = threadIdx.x % 32, inner = static_cast<int>(a.inner), begin = place.row_block * kWidth;
-  T* out = reinterpret_cast<T*>(shared);
-  const bool by_turns = kProduct == kGated && kInOut && a.packing == Packing::kInterleaved;
-  const size_t bias_at = place.expert * Packed(a);
+                                               const float* sums) {
+  const bool gated = a.packing != Packing::kNone, turns = kInOut && a.packing == Packing::kInterleaved;
+  const int shift = gated ? 4 : 5, threads = 1 << shift;  // of a token
+  const int i = (threadIdx.x & (threads - 1)) * 4, begin = place.row_block * threads * 4 + i;
+  if (begin >= static_cast<int>(a.inner)) return;
+  float gate_bias[4] = {}, up_bias[4] = {};
+  if (a.gate_up_bias != nullptr) {
+    const size_t bias = place.expert * Packed(a);
 #pragma unroll
-  for (int m = 0; m < kParts; ++m) {
-    // A lane holds two rows: a gate and its up, or two of one kind if gates and ups are interleaved. In that case lanes
-    // exchange them: even lanes get the first row's pair and odd lanes the second's.
-    int i0, i1 = 0;
-    if (by_turns) {
-      i0 = (row + m * 16 + lane / 4 % 2 * 8 + lane / 4) / 2;
-    } else if (kProduct == kGated) {
-      i0 = row / 2 + m * 8 + lane / 4;
-    } else {
-      i0 = row + m * 16 + lane / 4;
-      i1 = i0 + 8;
-    }
-    float gate_bias = 0, up_bias = 0;
-    if (a.gate_up_bias != nullptr) {
-      if (begin + i0 < inner) gate_bias = Number(a.gate_up_bias, bias_at + GateRow(a, begin + i0), a.expert_type);
-      if (kProduct == kGated && begin + i0 < inner)
-        up_bias = Number(a.gate_up_bias, bias_at + UpRow(a, begin + i0), a.expert_type);
-      if (kProduct == kPlain && begin + i1 < inner)
-        up_bias = Number(a.gate_up_bias, bias_at + begin + i1, a.expert_type);
-    }
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int token = column(c) + lane % 4 * 2 + i;
-        float gate = sum[m][c][i], up = sum[m][c][i + 2];
-        if (by_turns) {
-          const bool odd = lane / 4 % 2 != 0;
-          const float other = __shfl_xor_sync(0xffffffffu, odd ? gate : up, 4);
-          if (odd) {
-            gate = other;
-          } else {
-            up = other;
-          }
-        }
-        gate += gate_bias;
-        up += up_bias;
-        out[token * kStride + i0] = FromFloat<T>(Bounded<T>(Activated(a, gate, up)));
-        if (kProduct == kPlain) out[token * kStride + i1] = FromFloat<T>(Bounded<T>(Activated(a, up, 0)));
-      }
+    for (int j = 0; j < 4; ++j) {
+      gate_bias[j] = Number(a.gate_up_bias, bias + GateRow(a, begin + j), a.expert_type);
+      if (gated) up_bias[j] = Number(a.gate_up_bias, bias + UpRow(a, begin + j), a.expert_type);
     }
   }
-  __syncthreads();
-  constexpr int kPieces = kWidth / 8;
-  for (int at = threadIdx.x; at < place.count * kPieces; at += kTileThreads) {
-    const int token = at / kPieces, i = at % kPieces * 8;
-    if (begin + i >= inner) continue;
-    *reinterpret_cast<uint4*>(static_cast<T*>(work.activated) + static_cast<size_t>(place.first + token) * a.inner +
-                              begin + i) = *reinterpret_cast<const uint4*>(out + token * kStride + i);
+  const float* const from = sums + (!gated ? i : turns ? 2 * i : i / 8 * 16 + i % 8);
+  for (int token = threadIdx.x >> shift; token < place.count; token += kTileThreads >> shift) {
+    float gate[4], up[4];
+    LoadPairs(from + token * kSumStride, gated, turns, 8, gate, up);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) gate[j] += gate_bias[j], up[j] += up_bias[j];
+    ActivateInTurn(a, gate, up);
+    StoreBounded<T>(work.activated, static_cast<size_t>(place.first + token) * a.inner + begin, gate);
   }
 }
 

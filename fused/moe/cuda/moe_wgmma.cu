@@ -59,12 +59,6 @@ __device__ __forceinline__ void MultiplyChoices(int count, uint32_t shared, int 
   MultiplySteps<T, kTokens, kProduct, kInOut, kColumns>(shared, steps, ring, sum);
 }
 
-// StoreFour stores four numbers of a row.
-template <class T>
-__device__ __forceinline__ void StoreFour(void* to, size_t at, const float (&v)[4]) {
-  StorePack(static_cast<T*>(to) + at, PackFloats<T>(v));
-}
-
 // Store adds the biases, activates or weighs, and stores a warpgroup's sums. They go through shared memory in
 // chunks of tokens, so that each store is a part of a token's row. Lanes have sums of rows lane / 4 and that plus
 // 8 of their warp's 16, of the tokens 2 * (lane % 4) and the next of each column.
@@ -76,8 +70,12 @@ __device__ __forceinline__ void Store(const MojoMoEArgs& a, const MoEWork& work,
   float* const chunks = reinterpret_cast<float*>(memory + F::kChunksAt + group * F::kChunks * F::kChunkBytes);
   const int2* const choices = reinterpret_cast<const int2*>(memory + F::kChoicesAt) + group * kTokens;
   const int width = static_cast<int>(kProduct == kDown ? a.hidden : a.inner);
-  const int begin = kProduct == kGated ? place.row_block * 64 + group * 32 + n % 8 * 4
-                                       : place.row_block * kTileRows + group * 64 + n % 8 * 8;
+  const bool gated = kProduct == kGateUp && a.packing != Packing::kNone;
+  const bool turns = kInOut && a.packing == Packing::kInterleaved;
+  const int begin =
+      gated ? place.row_block * 64 + group * 32 + n % 8 * 4 : place.row_block * kTileRows + group * 64 + n % 8 * 8;
+  // Of the first four numbers of a thread.
+  const int four = !gated || turns ? n % 8 * 8 : kInOut ? n % 8 * 4 : n % 8 / 2 * 16 + n % 2 * 4;
 #pragma unroll
   for (int c = 0; c < kTokens / 8; c += kChunk / 8) {
     if (c * 8 >= place.count) break;
@@ -94,36 +92,28 @@ __device__ __forceinline__ void Store(const MojoMoEArgs& a, const MoEWork& work,
     WaitForGroup<kGroup>(barrier);
     const int token = c * 8 + n / 8;
     if (token >= place.count || begin >= width) continue;
-    const float* const in = out + n / 8 * kChunkStride;
-    if constexpr (kProduct == kGated) {
-      const bool turns = kInOut && a.packing == Packing::kInterleaved;
-      const int at = turns ? n % 8 * 8 : kInOut ? n % 8 * 4 : n % 8 / 2 * 16 + n % 2 * 4;
-      const float4 one = *reinterpret_cast<const float4*>(in + at);
-      const float4 two = *reinterpret_cast<const float4*>(in + at + (turns ? 4 : kInOut ? 32 : 8));
-      float v[4] = {one.x, turns ? one.z : one.y, turns ? two.x : one.z, turns ? two.z : one.w};
-      float up[4] = {turns ? one.y : two.x, turns ? one.w : two.y, turns ? two.y : two.z, two.w};
-      ActivatePairs(a, v, up);
-      const float bounded[4] = {Bounded<T>(v[0]), Bounded<T>(v[1]), Bounded<T>(v[2]), Bounded<T>(v[3])};
-      StoreFour<T>(work.activated, static_cast<size_t>(place.first + token) * a.inner + begin, bounded);
+    const float* const in = out + n / 8 * kChunkStride + four;
+    if constexpr (kProduct == kGateUp) {
+      const size_t at = static_cast<size_t>(place.first + token) * a.inner + begin;
+#pragma unroll 1
+      for (int half = 0; half < (gated ? 1 : 2); ++half) {
+        float v[4], up[4];
+        LoadPairs(in + half * 4, gated, turns, kInOut ? 32 : 8, v, up);
+        ActivatePairs(a, v, up);
+        StoreBounded<T>(work.activated, at + half * 4, v);
+      }
     } else {
+      const int2 choice = choices[token];
+      const float weight = __int_as_float(choice.y);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float4 four = *reinterpret_cast<const float4*>(in + n % 8 * 8 + half * 4);
-        float v[4] = {four.x, four.y, four.z, four.w}, up[4] = {};
-        if constexpr (kProduct == kPlain) {
-          ActivatePairs(a, v, up);
-          const float bounded[4] = {Bounded<T>(v[0]), Bounded<T>(v[1]), Bounded<T>(v[2]), Bounded<T>(v[3])};
-          StoreFour<T>(work.activated, static_cast<size_t>(place.first + token) * a.inner + begin + half * 4, bounded);
+        const float4 v = *reinterpret_cast<const float4*>(in + half * 4);
+        const float y[4] = {v.x * weight, v.y * weight, v.z * weight, v.w * weight};
+        const size_t at = static_cast<size_t>(choice.x) * a.hidden + begin + half * 4;
+        if (work.wide) {
+          StoreFour<float>(work.outputs, at, y);
         } else {
-          const int2 choice = choices[token];
-          const float weight = __int_as_float(choice.y);
-          const float y[4] = {v[0] * weight, v[1] * weight, v[2] * weight, v[3] * weight};
-          const size_t at = static_cast<size_t>(choice.x) * a.hidden + begin + half * 4;
-          if (work.wide) {
-            StoreFour<float>(work.outputs, at, y);
-          } else {
-            StoreFour<T>(work.outputs, at, y);
-          }
+          StoreFour<T>(work.outputs, at, y);
         }
       }
     }
@@ -134,7 +124,7 @@ __device__ __forceinline__ void Store(const MojoMoEArgs& a, const MoEWork& work,
 template <Product kProduct, bool kInOut>
 __device__ __forceinline__ int BiasRow(const MojoMoEArgs& a, const Place& place, int group, int row) {
   const int height = static_cast<int>(kProduct == kDown ? a.hidden : Packed(a)), inner = static_cast<int>(a.inner);
-  if (kProduct == kGated && !(kInOut && a.packing == Packing::kInterleaved)) {
+  if (kProduct == kGateUp && a.packing != Packing::kNone && !(kInOut && a.packing == Packing::kInterleaved)) {
     const int pair = place.row_block * 64 + group * 32 + (kInOut ? row % 32 : row / 16 * 8 + row % 8);
     const bool gate = kInOut ? row < 32 : row % 16 < 8;
     return pair < inner ? static_cast<int>(gate ? GateRow(a, pair) : UpRow(a, pair)) : -1;
@@ -217,7 +207,7 @@ __global__ void __launch_bounds__(Form<kTokens>::kThreads, Form<kTokens>::kBlock
   if (threadIdx.x >= 2 * kGroup) {
     if constexpr (F::kBlocks == 1) GiveRegisters<72>();
     if constexpr (kProduct != kDown) {
-      LoadGathered<kTokens, kProduct, kInOut>(a, work, maps, row_blocks, memory);
+      LoadGathered<kTokens, kInOut>(a, work, maps, row_blocks, memory);
     } else if (threadIdx.x == 2 * kGroup) {
       LoadSorted<kTokens, kInOut>(a, work, maps, row_blocks, memory);
     } else {
@@ -235,7 +225,7 @@ cudaError_t MakeMaps(const MojoMoEArgs& a, const MoEWork& work, Product product,
   const size_t depth = product == kDown ? a.inner : a.hidden, height = product == kDown ? a.hidden : Packed(a);
   const void* const matrix = product == kDown ? a.down : a.gate_up;
   const size_t line = depth * 2, bytes = height * line;
-  const bool turns = a.packing == Packing::kInterleaved;
+  const bool gated = product != kDown && a.packing != Packing::kNone, turns = a.packing == Packing::kInterleaved;
   const Extent turned[] = {{height, 0, 32}, {depth, height * 2, kTileDeep}, {a.experts, bytes, 1}};
   const Extent pairs[] = {{depth, 0, kTileDeep},
                           {8, (turns ? 2 : 1) * line, 8},
@@ -243,9 +233,9 @@ cudaError_t MakeMaps(const MojoMoEArgs& a, const MoEWork& work, Product product,
                           {a.inner / 8, (turns ? 16 : 8) * line, kTileRows / 16},
                           {a.experts, bytes, 1}};
   const Extent rows[] = {{depth, 0, kTileDeep}, {height, line, kTileRows}, {a.experts, bytes, 1}};
-  const cudaError_t error = in_out              ? MakeTensorMap(&maps->rows, matrix, turned, 3)
-                            : product == kGated ? MakeTensorMap(&maps->rows, matrix, pairs, 5)
-                                                : MakeTensorMap(&maps->rows, matrix, rows, 3);
+  const cudaError_t error = in_out  ? MakeTensorMap(&maps->rows, matrix, turned, 3)
+                            : gated ? MakeTensorMap(&maps->rows, matrix, pairs, 5)
+                                    : MakeTensorMap(&maps->rows, matrix, rows, 3);
   if (error != cudaSuccess || product != kDown) return error;
   const Extent tokens[] = {{depth, 0, kTileDeep}, {a.tokens * a.top_k, line, kBoxTokens}};
   return MakeTensorMap(&maps->tokens, work.activated, tokens, 2);
@@ -253,9 +243,8 @@ cudaError_t MakeMaps(const MojoMoEArgs& a, const MoEWork& work, Product product,
 
 template <class T, int kTokens, bool kInOut>
 cudaError_t LaunchProduct(const MojoMoEArgs& a, const MoEWork& work, Product product, cudaStream_t stream) {
-  const auto kernel = product == kDown    ? WarpGroupTile<T, kTokens, kDown, kInOut>
-                      : product == kGated ? WarpGroupTile<T, kTokens, kGated, kInOut>
-                                          : WarpGroupTile<T, kTokens, kPlain, kInOut>;
+  const auto kernel =
+      product == kDown ? WarpGroupTile<T, kTokens, kDown, kInOut> : WarpGroupTile<T, kTokens, kGateUp, kInOut>;
   constexpr int kBytes = Form<kTokens>::kBytes;
   Maps maps = {};
   // Rows that few tiles read make way for outputs, which are read again soon.
