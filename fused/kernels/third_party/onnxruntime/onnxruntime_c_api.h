@@ -2080,5 +2080,3 @@ ORT_API_STATUS(OrtSessionOptionsAppendExecutionProvider_Tensorrt, _In_ OrtSessio
 #ifdef __cplusplus
 }
 #endif
-
-#include "onnxruntime_ep_c_api.h"
