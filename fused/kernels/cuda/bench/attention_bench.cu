@@ -17,14 +17,8 @@ void Time(const StepModel& m, size_t batch, size_t keys, size_t room, double ban
 }  // namespace
 
 int main(int argc, char** argv) {
-  cudaDeviceProp device;
-  cudaStream_t stream;
-  Check(cudaGetDeviceProperties(&device, 0), "device");
-  InitFlush();
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  Check(cudaDeviceSynchronize(), "fill");
-  const double bandwidth = ReadBandwidth(stream);
-  printf("%s, bfloat16; memory is read at %.0f GB/s\n", device.name, bandwidth / 1e9);
+  const cudaStream_t stream = Begin();
+  const double bandwidth = BeginSteps(stream);
   for (const StepModel& m : kStepModels) {
     bool chosen = argc < 2;
     for (int i = 1; i < argc; ++i) chosen = chosen || strcmp(argv[i], m.name) == 0;

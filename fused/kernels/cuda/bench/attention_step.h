@@ -84,3 +84,23 @@ inline double ReadBandwidth(cudaStream_t stream) {
   Check(cudaFree(const_cast<float4*>(p)), "free");
   return kBytes / us * 1e6;
 }
+
+// BeginSteps prints the device's name and the bandwidth of its memory, which it returns.
+inline double BeginSteps(cudaStream_t stream) {
+  const double bandwidth = ReadBandwidth(stream);
+  printf("%s, bfloat16; memory is read at %.0f GB/s\n", DeviceProperties().name, bandwidth / 1e9);
+  return bandwidth;
+}
+
+// Difference is how far results are from ours, relative to their length.
+inline double Difference(const void* ours, const void* theirs, size_t count) {
+  std::vector<__nv_bfloat16> want(count), got(count);
+  Check(cudaMemcpy(want.data(), ours, count * 2, cudaMemcpyDeviceToHost), "y");
+  Check(cudaMemcpy(got.data(), theirs, count * 2, cudaMemcpyDeviceToHost), "y");
+  double off = 0, all = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const double w = __bfloat162float(want[i]), d = __bfloat162float(got[i]) - w;
+    off += d * d, all += w * w;
+  }
+  return sqrt(off / all);
+}

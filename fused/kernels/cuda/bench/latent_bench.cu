@@ -56,14 +56,8 @@ class Whole {
 }  // namespace
 
 int main() {
-  cudaDeviceProp device;
-  cudaStream_t stream;
-  Check(cudaGetDeviceProperties(&device, 0), "device");
-  InitFlush();
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  Check(cudaDeviceSynchronize(), "fill");
-  const double bandwidth = ReadBandwidth(stream);
-  printf("%s, bfloat16; memory is read at %.0f GB/s\n", device.name, bandwidth / 1e9);
+  const cudaStream_t stream = Begin();
+  const double bandwidth = BeginSteps(stream);
   for (const size_t batch : {1, 8, 64}) {
     for (const size_t keys : {512, 4096, 32768}) {
       const LatentStep step(batch, keys, keys);

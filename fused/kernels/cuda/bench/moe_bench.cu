@@ -2,15 +2,10 @@
 // `make cuda-programs` builds it. Arguments choose shapes by name and tokens by number, as in qwen3-30b 1 8; without
 // any it runs all.
 #include <algorithm>
-#include <set>
-#include <string>
 
-#include "cuda/bench/timing.h"
+#include "cuda/bench/experts_step.h"
 
 namespace {
-
-// Speed of an H200: bytes a second read from memory, and bf16 operations a second of large products.
-constexpr double kBytesPerSecond = 4.61e12, kOperationsPerSecond = 787e12;
 
 struct Shape {
   const char* name;
@@ -56,30 +51,17 @@ void TimeMoE(const Shape& s, const std::vector<size_t>& tokens, cudaStream_t str
   a.packing = s.packing;
   a.gate_up_in_out = a.down_in_out = s.in_out;
   for (const size_t t : tokens) {
-    Random random(t);
-    Ids ids(t * s.top_k);
-    Numbers weights(kMojoFloat32, t * s.top_k);
-    std::set<int64_t> hit;
-    for (size_t i = 0; i < t; ++i) {
-      std::set<int64_t> mine;
-      while (mine.size() < s.top_k) mine.insert(static_cast<int64_t>(random.Below(s.experts)));
-      size_t j = i * s.top_k;
-      for (const int64_t id : mine) ids.host[j++] = id;
-      hit.insert(mine.begin(), mine.end());
-    }
-    for (size_t i = 0; i < weights.count(); ++i) weights.Set(i, 1.0f / static_cast<float>(s.top_k));
-    ids.ToDevice();
-    weights.ToDevice();
-    a.ids = ids.device;
-    a.weights = weights.device();
+    const Choices choices(t, s.top_k, s.experts);
+    a.ids = choices.ids.device;
+    a.weights = choices.weights.device();
     a.tokens = t;
     a.scratch = Allocate(MojoMoEScratch(&a));
-    const double bytes = static_cast<double>(hit.size()) * 3 * s.hidden * s.inner * 2 + 4.0 * t * s.hidden;
+    const double bytes = static_cast<double>(choices.hit) * 3 * s.hidden * s.inner * 2 + 4.0 * t * s.hidden;
     const double operations = 6.0 * t * s.top_k * s.hidden * s.inner;
     const double floor = std::max(bytes / kBytesPerSecond, operations / kOperationsPerSecond) * 1e6;
     const double us = Microseconds(stream, floor, [&](cudaStream_t at) { Check(MojoCudaMoE(&a, at), "MojoCudaMoE"); });
-    printf("%-18s T %4zu hit %3zu  %9.1f us  floor %8.1f (%3.0f%%)  %6.0f GB/s  %6.1f TFlop/s\n", s.name, t, hit.size(),
-           us, floor, 100 * floor / us, bytes / us / 1e3, operations / us / 1e6);
+    printf("%-18s T %4zu hit %3zu  %9.1f us  floor %8.1f (%3.0f%%)  %6.0f GB/s  %6.1f TFlop/s\n", s.name, t,
+           choices.hit, us, floor, 100 * floor / us, bytes / us / 1e3, operations / us / 1e6);
     fflush(stdout);
     Check(cudaFree(a.scratch), "free");
   }
@@ -127,13 +109,8 @@ int main(int argc, char** argv) {
   const auto chosen = [&](const char* name) {
     return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
   };
-  cudaDeviceProp device;
-  Check(cudaGetDeviceProperties(&device, 0), "device");
-  printf("%s; floors are an H200's\n", device.name);
-  InitFlush();
-  cudaStream_t stream;
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  Check(cudaDeviceSynchronize(), "fill");
+  printf("%s; floors are an H200's\n", DeviceProperties().name);
+  const cudaStream_t stream = Begin();
   for (const Shape& s : kShapes) {
     if (chosen(s.name)) TimeMoE(s, tokens, stream);
   }

@@ -1,15 +1,12 @@
 // Times Linear and QMoE: a CUDA graph of L2 flushes, each followed by the call, minus the time of only the flushes.
 // `make cuda-programs` builds it. Arguments choose tables by name: linear, experts; without any it runs all.
 #include <algorithm>
-#include <set>
-#include <string>
 
-#include "cuda/bench/timing.h"
+#include "cuda/bench/experts_step.h"
 
 namespace {
 
-// Speed of an H200: bytes a second read from memory, and bf16 operations a second of large products.
-constexpr double kBytesPerSecond = 4.61e12, kOperationsPerSecond = 787e12, kOperationsOfE4M3 = 1389e12;
+constexpr double kOperationsOfE4M3 = 1389e12;  // of an H200, a second
 
 const char* RoundingName(mojo::Activations r) {
   return r == mojo::Activations::kFloat   ? "float"
@@ -138,25 +135,12 @@ void TimeExperts(const Shape& s, const Format& f, mojo::Activations rounding, cu
   void* const y = Allocate(most * s.hidden * 2);
   const OnDevice<float> biases(std::vector<float>(s.experts * std::max(2 * s.inner, s.hidden), 0.1f));
   for (const size_t t : {1, 8, 64, 512, 4096}) {
-    Random random(t);
-    Ids ids(t * s.top_k);
-    Numbers weights(kMojoFloat32, t * s.top_k);
-    std::set<int64_t> hit;
-    for (size_t i = 0; i < t; ++i) {
-      std::set<int64_t> mine;
-      while (mine.size() < s.top_k) mine.insert(static_cast<int64_t>(random.Below(s.experts)));
-      size_t j = i * s.top_k;
-      for (const int64_t id : mine) ids.host[j++] = id;
-      hit.insert(mine.begin(), mine.end());
-    }
-    for (size_t i = 0; i < weights.count(); ++i) weights.Set(i, 1.0f / static_cast<float>(s.top_k));
-    ids.ToDevice();
-    weights.ToDevice();
+    const Choices choices(t, s.top_k, s.experts);
     MojoQMoEArgs a = {};
     a.moe.x = x;
     a.moe.y = y;
-    a.moe.ids = ids.device;
-    a.moe.weights = weights.device();
+    a.moe.ids = choices.ids.device;
+    a.moe.weights = choices.weights.device();
     a.moe.tokens = t;
     a.moe.top_k = s.top_k;
     a.moe.experts = s.experts;
@@ -175,7 +159,7 @@ void TimeExperts(const Shape& s, const Format& f, mojo::Activations rounding, cu
     a.down = down.args;
     a.rounding = rounding;
     a.moe.scratch = Allocate(MojoQMoEScratch(&a));
-    const double part = static_cast<double>(hit.size()) / static_cast<double>(s.experts);
+    const double part = static_cast<double>(choices.hit) / static_cast<double>(s.experts);
     const double bytes = (up.bytes + down.bytes) * part + 4.0 * t * s.hidden;
     const double operations = 6.0 * t * s.top_k * s.hidden * s.inner;
     const double floor =
@@ -185,7 +169,7 @@ void TimeExperts(const Shape& s, const Format& f, mojo::Activations rounding, cu
     const double us =
         Microseconds(stream, floor, [&](cudaStream_t at) { Check(MojoCudaQMoE(&a, at), "MojoCudaQMoE"); });
     printf("%-11s %-6s %-5s T %4zu hit %3zu  %9.1f us  floor %8.1f (%3.0f%%)  %6.0f GB/s  %6.1f TFlop/s\n", s.name,
-           f.name, RoundingName(rounding), t, hit.size(), us, floor, 100 * floor / us, bytes / us / 1e3,
+           f.name, RoundingName(rounding), t, choices.hit, us, floor, 100 * floor / us, bytes / us / 1e3,
            operations / us / 1e6);
     fflush(stdout);
     Check(cudaFree(a.moe.scratch), "free");
@@ -201,13 +185,8 @@ int main(int argc, char** argv) {
     return argc < 2 ||
            std::find_if(argv + 1, argv + argc, [&](char* a) { return std::string(a) == name; }) < argv + argc;
   };
-  cudaDeviceProp device;
-  Check(cudaGetDeviceProperties(&device, 0), "device");
-  printf("%s; floors are an H200's\n", device.name);
-  InitFlush();
-  cudaStream_t stream;
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  Check(cudaDeviceSynchronize(), "fill");
+  printf("%s; floors are an H200's\n", DeviceProperties().name);
+  const cudaStream_t stream = Begin();
   if (chosen("experts")) {
     const Shape gptoss = {"gptoss-20b", 32, 4, 2880, 2880, true}, qwen = {"qwen3-30b", 128, 8, 2048, 768, false};
     const Shape deepseek = {"dsv3-tp8", 256, 8, 7168, 256, false};

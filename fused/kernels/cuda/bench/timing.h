@@ -49,6 +49,21 @@ inline void InitFlush() {
   RandomBFloats<<<4096, 256>>>(reinterpret_cast<__nv_bfloat16*>(flushed), kFlushBytes / 2, 1, 9);
 }
 
+// Begin makes the stream of a program that times calls.
+inline cudaStream_t Begin() {
+  cudaStream_t stream;
+  InitFlush();
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  Check(cudaDeviceSynchronize(), "fill");
+  return stream;
+}
+
+inline cudaDeviceProp DeviceProperties() {
+  cudaDeviceProp device;
+  Check(cudaGetDeviceProperties(&device, 0), "device");
+  return device;
+}
+
 inline void Flush(cudaStream_t stream) {
   Read<<<1056, 512, 0, stream>>>(flushed, kFlushBytes / 16, flush_out);
   Check(cudaGetLastError(), "flush");

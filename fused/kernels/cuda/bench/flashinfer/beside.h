@@ -18,12 +18,8 @@ inline std::vector<int32_t> Pages(const StepModel& m, size_t batch, size_t keys,
 // Compare runs all rows. A Peer is made of a step and its keys, and runs in a stream: peer(stream, y).
 template <class Peer>
 void Compare(const char* name) {
-  cudaDeviceProp device;
-  cudaStream_t stream;
-  Check(cudaGetDeviceProperties(&device, 0), "device");
-  InitFlush();
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  Check(cudaDeviceSynchronize(), "fill");
+  const cudaDeviceProp device = DeviceProperties();
+  const cudaStream_t stream = Begin();
   const double bandwidth = ReadBandwidth(stream);
   const StepModel& m = kStepModels[STEP_MODEL];
   for (const size_t batch : {1, 8, 64}) {
@@ -31,25 +27,18 @@ void Compare(const char* name) {
       const Step step(m, batch, keys, keys);
       const double floor = step.Bytes() / bandwidth * 1e6;
       const size_t count = batch * m.heads * m.width;
-      std::vector<__nv_bfloat16> want(count), got(count);
-      const OnDevice<__nv_bfloat16> y(got);
+      const OnDevice<__nv_bfloat16> y{std::vector<__nv_bfloat16>(count)};
       Peer peer(m, step.args, device, keys);
       const double ours = Microseconds(stream, floor, [&](cudaStream_t at) { step.Run(at); });
       PagedStep blocks(m.heads, m.key_heads, m.width, batch, keys - 1, 1, Peer::kPage);
       blocks.args.window = m.window, blocks.args.softcap = m.softcap, blocks.args.sink = step.args.sink;
       const double paged = Microseconds(stream, floor, [&](cudaStream_t at) { blocks.Run(at); });
       const double theirs = Microseconds(stream, floor, [&](cudaStream_t at) { peer(at, y.data); });
-      Check(cudaMemcpy(want.data(), step.args.y, count * 2, cudaMemcpyDeviceToHost), "y");
-      Check(cudaMemcpy(got.data(), y.data, count * 2, cudaMemcpyDeviceToHost), "y");
-      double off = 0, all = 0;
-      for (size_t i = 0; i < count; ++i) {
-        const double w = __bfloat162float(want[i]), d = __bfloat162float(got[i]) - w;
-        off += d * d, all += w * w;
-      }
       printf(
           "%-13s batch %2zu keys %5zu  ours %8.2f us, paged %8.2f us, %s %8.2f us; over it %.2f and %.2f; results "
           "differ by %.1e\n",
-          m.name, batch, keys, ours, paged, name, theirs, ours / theirs, paged / theirs, sqrt(off / all));
+          m.name, batch, keys, ours, paged, name, theirs, ours / theirs, paged / theirs,
+          Difference(step.args.y, y.data, count));
       fflush(stdout);
     }
   }

@@ -107,22 +107,15 @@ class FlashMLA {
 }  // namespace
 
 int main() {
-  cudaDeviceProp device;
-  cudaStream_t stream;
-  Check(cudaGetDeviceProperties(&device, 0), "device");
-  InitFlush();
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  Check(cudaDeviceSynchronize(), "fill");
-  const double bandwidth = ReadBandwidth(stream);
-  printf("%s, bfloat16; memory is read at %.0f GB/s\n", device.name, bandwidth / 1e9);
+  const cudaStream_t stream = Begin();
+  const double bandwidth = BeginSteps(stream);
   for (const size_t batch : {1, 8, 64}) {
     for (const size_t keys : {512, 4096, 32768}) {
       const LatentStep step(batch, keys, keys);
       const double floor = step.Bytes() / bandwidth * 1e6;
       const size_t count = batch * kHeads * kOut;
-      FlashMLA peer(step.args, device.multiProcessorCount);
-      std::vector<__nv_bfloat16> want(count), got(count);
-      const OnDevice<__nv_bfloat16> y(got);
+      FlashMLA peer(step.args, DeviceProperties().multiProcessorCount);
+      const OnDevice<__nv_bfloat16> y{std::vector<__nv_bfloat16>(count)};
       double ours[3], theirs[3];
       for (int i = 0; i < 3; ++i) {
         ours[i] = Microseconds(stream, floor, [&](cudaStream_t at) { step.Run(at); });
@@ -130,18 +123,11 @@ int main() {
       }
       std::sort(ours, ours + 3);
       std::sort(theirs, theirs + 3);
-      Check(cudaMemcpy(want.data(), step.args.y, count * 2, cudaMemcpyDeviceToHost), "y");
-      Check(cudaMemcpy(got.data(), y.data, count * 2, cudaMemcpyDeviceToHost), "y");
-      double off = 0, all = 0;
-      for (size_t i = 0; i < count; ++i) {
-        const double w = __bfloat162float(want[i]), d = __bfloat162float(got[i]) - w;
-        off += d * d, all += w * w;
-      }
       printf(
           "batch %2zu keys %5zu  ours %8.2f us (%.2f to %.2f)  %4.0f TFLOP/s  %3.0f %% of what is read  FlashMLA "
           "%8.2f us (%.2f to %.2f)  ratio %.2f  results differ by %.1e\n",
           batch, keys, ours[1], ours[0], ours[2], step.Operations() / ours[1] / 1e6, 100 * floor / ours[1], theirs[1],
-          theirs[0], theirs[2], ours[1] / theirs[1], sqrt(off / all));
+          theirs[0], theirs[2], ours[1] / theirs[1], Difference(step.args.y, y.data, count));
       fflush(stdout);
     }
   }
