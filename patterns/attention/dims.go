@@ -32,6 +32,9 @@ func (b *block) checkDims() *reason.Reason {
 		{"batch", s.Q, batch, s.PastKey, 0, nil}, {"batch", s.Q, batch, s.PastValue, 0, nil},
 		{"batch", s.Q, batch, s.KeyValid, 0, nil},
 	}
+	if why := b.checkResult(); why != nil {
+		return why
+	}
 	for _, v := range append(slices.Clone(s.Bias), s.Choice) { // the op broadcasts these, but never the queries to them
 		if v != nil {
 			rank, _ := b.g.Facts.Rank(v)
@@ -62,6 +65,34 @@ func (b *block) checkDims() *reason.Reason {
 		}
 	}
 	return nil
+}
+
+// checkResult returns a reason if the result may have another batch or other rows than the queries. If the graph runs
+// only with one size, such as that of an added table, all worlds have this size, and in them a Slice of so many rows
+// takes all rows.
+func (b *block) checkResult() *reason.Reason {
+	s := b.site
+	for _, d := range []struct{ what, field string }{{"batch", "b"}, {"rows", "s"}} {
+		i, k := slices.Index(s.QAxes.Fields(), d.field), slices.Index(s.YAxes.Fields(), d.field)
+		if i >= 0 && k >= 0 && !b.g.Facts.SameDim(s.Q, i, s.Y, k) && (b.pinned(s.Q, i) || b.pinned(s.Y, k)) {
+			return b.other(b.sum, "the %s of %q and of %q may differ", d.what, s.Q.Name, s.Y.Name)
+		}
+	}
+	return nil
+}
+
+// pinned reports whether an open dimension is one number in all worlds.
+func (b *block) pinned(v *onnx.Value, axis int) bool {
+	facts := b.g.Facts
+	if _, fixed := facts.Dim(v, axis); fixed {
+		return false
+	}
+	for w := range infer.Worlds {
+		if facts.Size(v, w, axis) != facts.Size(v, 0, axis) {
+			return false
+		}
+	}
+	return true
 }
 
 // mayDiffer reports whether two dimensions are not proven equal and an input of the graph has the second one under

@@ -63,6 +63,31 @@ var shapeAttacks = []attack{
 		write: attends("keys", padded), fails: true},
 }
 
+// cutAttacks take the first 5 rows, which a later node requires.
+var cutAttacks = []attack{
+	{name: "a bias for the first rows", at: trial{sizes: map[string]int{"seq": 9}}, write: cut(true)},
+	{name: "a shape for the first rows", at: trial{sizes: map[string]int{"seq": 9}}, write: cut(false)},
+}
+
+// cut writes attention of the first 5 rows. Its bias or the shape of its result needs 5 rows.
+func cut(biased bool) func(b *maker) {
+	return func(b *maker) {
+		first := func(name string) *onnx.Value {
+			return b.Op("Slice", b.heads(name), []int64{0}, []int64{5}, []int64{2})
+		}
+		q, k, v := first("q"), first("k"), first("v")
+		s := b.Op("MatMul", q, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
+		if biased {
+			s = b.Op("Add", s, b.weight(2, 5, 5))
+		}
+		y := b.Op("MatMul", b.Op("Softmax", s, last()), v)
+		if !biased {
+			y = b.Op("Reshape", y, []int64{0, 2, 5, 8})
+		}
+		b.Output(y)
+	}
+}
+
 func padded(b *maker, scores *onnx.Value, keys string) *onnx.Value {
 	m := b.cast(b.Input("m", onnx.Int64, "batch", keys), onnx.Bool)
 	return b.Op("Where", b.Op("Unsqueeze", m, []int64{1, 2}), scores, b.number(-3e38))
@@ -84,6 +109,20 @@ func attends(keys string, mask func(b *maker, scores *onnx.Value, keys string) *
 func TestShapes(t *testing.T) {
 	for _, a := range shapeAttacks {
 		t.Run(a.name, a.run)
+	}
+}
+
+// TestCut runs graphs that need at least 5 rows with more.
+func TestCut(t *testing.T) {
+	for _, a := range cutAttacks {
+		t.Run(a.name, func(t *testing.T) {
+			m := a.model(false)
+			patch(t, m)
+			want, got := evaluate(t, a.model(false), a.at), evaluate(t, m, a.at)
+			if d := difference(want, got); d > 1e-5 {
+				t.Errorf("the patched model differs by %g: %s", d, ops(m))
+			}
+		})
 	}
 }
 
