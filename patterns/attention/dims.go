@@ -67,32 +67,35 @@ func (b *block) checkDims() *reason.Reason {
 	return nil
 }
 
-// checkResult returns a reason if the result may have another batch or other rows than the queries. If the graph runs
-// only with one size, such as that of an added table, all worlds have this size, and in them a Slice of so many rows
-// takes all rows.
+// checkResult returns a reason if the scores or the result may have other rows or another batch than the operands. If
+// the graph runs only with one size, such as that of an added table, all worlds have this size, and in them a Slice of
+// so many rows takes all rows.
 func (b *block) checkResult() *reason.Reason {
-	s := b.site
-	for _, d := range []struct{ what, field string }{{"batch", "b"}, {"rows", "s"}} {
-		i, k := slices.Index(s.QAxes.Fields(), d.field), slices.Index(s.YAxes.Fields(), d.field)
-		if i >= 0 && k >= 0 && !b.g.Facts.SameDim(s.Q, i, s.Y, k) && (b.pinned(s.Q, i) || b.pinned(s.Y, k)) {
-			return b.other(b.sum, "the %s of %q and of %q may differ", d.what, s.Q.Name, s.Y.Name)
+	s, keys := b.site, b.site.KAxes
+	k := s.K
+	if s.PresentKey != nil {
+		k, keys = s.PresentKey, byHeads
+	}
+	type dim struct {
+		of   *onnx.Value
+		axes Axes
+		at   string
+	}
+	for _, d := range []struct{ x, y dim }{
+		{dim{s.Q, s.QAxes, "b"}, dim{s.Y, s.YAxes, "b"}}, {dim{s.Q, s.QAxes, "s"}, dim{s.Y, s.YAxes, "s"}},
+		{dim{s.Q, s.QAxes, "s"}, dim{b.scores(), b.scoreAxes, "s"}},
+		{dim{k, keys, "s"}, dim{b.scores(), b.scoreAxes, "l"}},
+		{dim{s.K, s.KAxes, "s"}, dim{s.V, s.VAxes, "s"}},
+	} {
+		i, k := slices.Index(d.x.axes.Fields(), d.x.at), slices.Index(d.y.axes.Fields(), d.y.at)
+		if rank, _ := b.g.Facts.Rank(d.y.of); i < 0 || k < 0 || rank != len(d.y.axes.Fields()) {
+			continue
+		}
+		if b.g.Facts.MayDiffer(d.x.of, i, d.y.of, k) {
+			return b.other(b.product, "dimension %d of %q and %d of %q may differ", i, d.x.of.Name, k, d.y.of.Name)
 		}
 	}
 	return nil
-}
-
-// pinned reports whether an open dimension is one number in all worlds.
-func (b *block) pinned(v *onnx.Value, axis int) bool {
-	facts := b.g.Facts
-	if _, fixed := facts.Dim(v, axis); fixed {
-		return false
-	}
-	for w := range infer.Worlds {
-		if facts.Size(v, w, axis) != facts.Size(v, 0, axis) {
-			return false
-		}
-	}
-	return true
 }
 
 // mayDiffer reports whether two dimensions are not proven equal and an input of the graph has the second one under

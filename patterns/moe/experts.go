@@ -3,6 +3,7 @@ package moe
 import (
 	"cmp"
 
+	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/probe"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
@@ -103,6 +104,10 @@ func (e *Experts) unsaid(g *match.View) *reason.Reason {
 		return reason.New(reason.Unknown, nil,
 			"the gates are not known to be zero for experts that a token does not go to")
 	}
+	if mayDiffer(g, e.X(), e.Routing.IDs) {
+		return reason.New(reason.Experts, nil, "the tokens %q and the choices %q may differ in number", e.X().Name,
+			e.Routing.IDs.Name)
+	}
 	rank, _ := g.Facts.Rank(e.Result)
 	if e.Scaled && rank == 2 || !e.Scaled && g.Facts.SameShape(e.X(), e.Result) {
 		return nil
@@ -121,4 +126,19 @@ func (e *Experts) unsaid(g *match.View) *reason.Reason {
 			e.Result.Name)
 	}
 	return nil
+}
+
+// mayDiffer reports whether tokens and their choices may have different dimensions before the last one, although these
+// are equal in the worlds.
+func mayDiffer(g *match.View, x, ids *onnx.Value) bool {
+	rank, _ := g.Facts.Rank(x)
+	if other, _ := g.Facts.Rank(ids); other != rank {
+		return false
+	}
+	for axis := range max(rank-1, 0) {
+		if g.Facts.MayDiffer(x, axis, ids, axis) {
+			return true
+		}
+	}
+	return false
 }

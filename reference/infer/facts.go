@@ -142,6 +142,21 @@ func (f *Facts) SameDim(a *onnx.Value, axisA int, b *onnx.Value, axisB int) bool
 	return true
 }
 
+// MayDiffer reports whether two dimensions are not proven to be equal, and one of them is open but has the same number
+// in all worlds: a graph that runs only with one size has only that size in the worlds, which then distinguish nothing.
+func (f *Facts) MayDiffer(a *onnx.Value, axisA int, b *onnx.Value, axisB int) bool {
+	return !f.SameDim(a, axisA, b, axisB) && (f.pinned(a, axisA) || f.pinned(b, axisB))
+}
+
+// pinned reports whether an open dimension has the same number in all worlds.
+func (f *Facts) pinned(v *onnx.Value, axis int) bool {
+	if _, fixed := f.Dim(v, axis); fixed {
+		return false
+	}
+	n := f.Size(v, 0, axis)
+	return f.Size(v, 1, axis) == n && f.Size(v, 2, axis) == n
+}
+
 // WriteShape writes the known shape of v; shapes that are proven to be equal have the same text.
 func (f *Facts) WriteShape(w io.Writer, v *onnx.Value) {
 	b := make([]byte, 0, 128)

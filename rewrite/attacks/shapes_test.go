@@ -65,27 +65,37 @@ var shapeAttacks = []attack{
 
 // cutAttacks take the first 5 rows, which a later node requires.
 var cutAttacks = []attack{
-	{name: "a bias for the first rows", at: trial{sizes: map[string]int{"seq": 9}}, write: cut(true)},
-	{name: "a shape for the first rows", at: trial{sizes: map[string]int{"seq": 9}}, write: cut(false)},
+	{name: "a bias for the first rows", write: func(b *maker) { b.cutAttention(true, 2, 5, 5) }},
+	{name: "a bias for the first keys", write: func(b *maker) { b.cutAttention(false, 2, 1, 5) }},
+	{name: "a shape for the first rows", write: func(b *maker) { b.cutAttention(true) }},
+	{name: "experts for the first rows", write: func(b *maker) {
+		x := b.input("x", "seq", width)
+		w, ids := b.router(x, 8, []int64{2})
+		y := b.experts(b.firstRows(x, 0), b.firstRows(w, 0), b.firstRows(ids, 0), b.swiglu)
+		b.Output(b.Op("Add", y, b.weight(5, width)))
+	}},
 }
 
-// cut writes attention of the first 5 rows. Its bias or the shape of its result needs 5 rows.
-func cut(biased bool) func(b *maker) {
-	return func(b *maker) {
-		first := func(name string) *onnx.Value {
-			return b.Op("Slice", b.heads(name), []int64{0}, []int64{5}, []int64{2})
-		}
-		q, k, v := first("q"), first("k"), first("v")
-		s := b.Op("MatMul", q, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
-		if biased {
-			s = b.Op("Add", s, b.weight(2, 5, 5))
-		}
-		y := b.Op("MatMul", b.Op("Softmax", s, last()), v)
-		if !biased {
-			y = b.Op("Reshape", y, []int64{0, 2, 5, 8})
-		}
-		b.Output(y)
+func (b *maker) firstRows(x *onnx.Value, axis int64) *onnx.Value {
+	return b.Op("Slice", x, []int64{0}, []int64{5}, []int64{axis})
+}
+
+// cutAttention writes attention of the first 5 keys, and queries if rows is set. A bias of the given shape or, without
+// one, the shape of the result needs so many rows.
+func (b *maker) cutAttention(rows bool, bias ...int) {
+	q, k, v := b.heads("q"), b.firstRows(b.heads("k"), 2), b.firstRows(b.heads("v"), 2)
+	if rows {
+		q = b.firstRows(q, 2)
 	}
+	s := b.Op("MatMul", q, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
+	if bias != nil {
+		s = b.Op("Add", s, b.weight(bias...))
+	}
+	y := b.Op("MatMul", b.Op("Softmax", s, last()), v)
+	if bias == nil {
+		y = b.Op("Reshape", y, []int64{0, 2, 5, 8})
+	}
+	b.Output(y)
 }
 
 func padded(b *maker, scores *onnx.Value, keys string) *onnx.Value {
@@ -118,7 +128,8 @@ func TestCut(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) {
 			m := a.model(false)
 			patch(t, m)
-			want, got := evaluate(t, a.model(false), a.at), evaluate(t, m, a.at)
+			at := trial{sizes: map[string]int{"seq": 9}}
+			want, got := evaluate(t, a.model(false), at), evaluate(t, m, at)
 			if d := difference(want, got); d > 1e-5 {
 				t.Errorf("the patched model differs by %g: %s", d, ops(m))
 			}
