@@ -38,6 +38,9 @@ func (s *Reading) with(r *region, stands func(*onnx.Value) *onnx.Value) *Reading
 	site := *s
 	site.Anchor = r.anchor
 	site.Bias = slices.Clone(site.Bias)
+	if len(site.Detours) > 0 {
+		site.Detours = r.detours
+	}
 	values := []**onnx.Value{&site.Q, &site.K, &site.V, &site.PastKey, &site.PastValue, &site.PresentKey,
 		&site.PresentValue, &site.Sink,
 		&site.HeadScale, &site.QueryScale, &site.Choice, &site.Y}

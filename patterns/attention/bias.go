@@ -306,8 +306,9 @@ func (b *block) addsWith(given values, added []*onnx.Value,
 	return why
 }
 
-func (b *block) addsScaled(given values, added []*onnx.Value,
-	sees func(batch, head, query, key int64) bool) *reason.Reason {
+// addsScaled is addsWith with the scale of the biases. more are further tensors with the shape of the scores.
+func (b *block) addsScaled(given values, added []*onnx.Value, sees func(batch, head, query, key int64) bool,
+	more ...*reference.Tensor) *reason.Reason {
 	n := b.few()
 	env, err := b.masks(n, nil)
 	if err != nil {
@@ -320,10 +321,13 @@ func (b *block) addsScaled(given values, added []*onnx.Value,
 		if !ok {
 			return b.unknown("the shape of the mask")
 		}
-		if !b.isOnScores(t.Shape, n) {
+		if !b.isOnScores(t.Shape, n) || !b.isOnAll(v) {
 			return b.otherMask("it is added to scores with heads and queries in one dimension")
 		}
 		tensors[i], env[v], at[i] = t, t, b.indices(t.Shape, n)
+	}
+	for _, t := range more {
+		tensors, at = append(tensors, t), append(at, b.places(n))
 	}
 	keys, queries := int(n.keys()), int(n.queries)
 	scores := random(b.rowsOf(n)*keys, 31)
@@ -459,6 +463,21 @@ func (b *block) isOnScores(shape []int, n lengths) bool {
 		_, part := headPart(f)
 		if len(f) > 1 && !part && !strings.Contains(f, "b") && i >= from && shape[i-from] > 1 {
 			return false
+		}
+	}
+	return true
+}
+
+// isOnAll reports whether a value is broadcast to the scores in all worlds: a fixed dimension may be the batch of one.
+func (b *block) isOnAll(v *onnx.Value) bool {
+	rank, _ := b.g.Facts.Rank(v)
+	for w, n := range b.lengths {
+		to := b.onScores(rank, n)
+		for axis := range rank {
+			d, i := b.g.Facts.Size(v, w, axis), len(to)-rank+axis
+			if d > 1 && (i < 0 || d != int64(to[i])) {
+				return false
+			}
 		}
 	}
 	return true

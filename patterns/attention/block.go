@@ -24,6 +24,7 @@ type Reading struct {
 	BiasAxes                   Axes          // the axes of the scores that they are added to
 	BiasParts                  []int64       // the dimensions of the heads in those scores, if several
 	BiasScale                  float64       // factor of Bias, if scores are scaled after the addition; 0: none
+	Detours                    []detour      // they add more biases
 	// Choice holds truth values: the keys that each query sees or, with Hides, does not see. It may be nil.
 	Choice *onnx.Value
 	// SinkIs holds the sinks of all heads if no tensor does, such as 0 if 1 is added to a sum of exponentials. It may
@@ -67,6 +68,7 @@ type block struct {
 	repeated bool // the model repeats keys for each head of queries
 	factors  bool // masks with other numbers than those that hide keys are factors, not biases
 	short    bool // the block is run at shorter lengths than its fixed ones
+	straight bool // the detours of the scores add nothing
 	keyHeads int
 	site     *Reading
 	scale    float64 // of the scores that the first product computes
@@ -137,8 +139,8 @@ func readWith(g *match.View, r *region, a arrangement, w way, short bool) (site 
 	why *reason.Reason) {
 	b := &block{region: r, arrangement: a, g: g, way: w, short: short}
 	try := func(change func(b *block)) {
-		next := &block{region: r, arrangement: a, g: g, way: b.way, repeated: b.repeated, factors: b.factors,
-			short: short}
+		next := &block{region: b.region, arrangement: a, g: g, way: b.way, repeated: b.repeated, factors: b.factors,
+			short: short, straight: b.straight}
 		change(next)
 		if other := next.read(); why == nil || other == nil {
 			b, why = next, other
@@ -150,6 +152,9 @@ func readWith(g *match.View, r *region, a arrangement, w way, short bool) (site 
 	}
 	if why != nil && b.hasNumbers {
 		try(func(b *block) { b.factors = true })
+	}
+	if other := r.around(); why != nil && other != nil && !short {
+		try(func(b *block) { b.region, b.straight = other, true })
 	}
 	if why == nil && b.biasReadsCache() {
 		try(func(b *block) { b.joined = true })
@@ -175,6 +180,11 @@ func (b *block) read() *reason.Reason {
 		}
 	}
 	b.site.BiasAxes = b.scoreAxes
+	if b.straight {
+		if why := b.readDetours(); why != nil {
+			return why
+		}
+	}
 	if !b.merged {
 		b.site.BiasParts = b.headParts
 	}

@@ -31,6 +31,9 @@ func (b *block) costly(n lengths) bool {
 func (b *block) agrees(n lengths) bool {
 	s := b.site
 	env := b.withoutMask(n, nil)
+	if b.straighten(n, env) != nil {
+		return true
+	}
 	if b.sink != nil {
 		env[s.Sink] = b.sink
 	}

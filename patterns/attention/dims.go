@@ -81,18 +81,14 @@ func (b *block) checkResult() *reason.Reason {
 		axes Axes
 		at   string
 	}
-	for _, d := range []struct{ x, y dim }{
-		{dim{s.Q, s.QAxes, "b"}, dim{s.Y, s.YAxes, "b"}}, {dim{s.Q, s.QAxes, "s"}, dim{s.Y, s.YAxes, "s"}},
-		{dim{s.Q, s.QAxes, "s"}, dim{b.scores(), b.scoreAxes, "s"}},
-		{dim{k, keys, "s"}, dim{b.scores(), b.scoreAxes, "l"}},
-		{dim{s.K, s.KAxes, "s"}, dim{s.V, s.VAxes, "s"}},
-	} {
-		i, k := slices.Index(d.x.axes.Fields(), d.x.at), slices.Index(d.y.axes.Fields(), d.y.at)
-		if rank, _ := b.g.Facts.Rank(d.y.of); i < 0 || k < 0 || rank != len(d.y.axes.Fields()) {
-			continue
-		}
-		if b.g.Facts.MayDiffer(d.x.of, i, d.y.of, k) {
-			return b.other(b.product, "dimension %d of %q and %d of %q may differ", i, d.x.of.Name, k, d.y.of.Name)
+	q, scores := dim{s.Q, s.QAxes, "s"}, dim{b.scores(), b.scoreAxes, "s"}
+	for _, d := range [][2]dim{{{s.Q, s.QAxes, "b"}, {s.Y, s.YAxes, "b"}}, {q, {s.Y, s.YAxes, "s"}}, {q, scores},
+		{{k, keys, "s"}, {b.scores(), b.scoreAxes, "l"}}, {{s.K, s.KAxes, "s"}, {s.V, s.VAxes, "s"}}} {
+		x, y := d[0], d[1]
+		i, k := slices.Index(x.axes.Fields(), x.at), slices.Index(y.axes.Fields(), y.at)
+		rank, _ := b.g.Facts.Rank(y.of)
+		if i >= 0 && k >= 0 && rank == len(y.axes.Fields()) && b.g.Facts.MayDiffer(x.of, i, y.of, k) {
+			return b.other(b.product, "dimension %d of %q and %d of %q may differ", i, x.of.Name, k, y.of.Name)
 		}
 	}
 	return nil

@@ -83,7 +83,10 @@ func (f *finder) at(n *onnx.Node) {
 			break
 		}
 		if why != nil {
-			f.miss(n, why)
+			a, b := r.product.Inputs[0], r.product.Inputs[1]
+			if r.op != nil || f.g.IsData(a) && f.g.IsData(b) { // a product with weights is perhaps not attention
+				f.miss(n, why)
+			}
 			break
 		}
 		f.budget.Found()

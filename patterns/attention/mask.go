@@ -128,6 +128,9 @@ func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, e
 	if b.sink != nil {
 		env[b.site.Sink] = b.sink
 	}
+	if err := b.straighten(n, env); err != nil {
+		return nil, err
+	}
 	var sides []*onnx.Value
 	for _, v := range b.Sides {
 		isBias := slices.Contains(b.biases, v)
@@ -162,6 +165,23 @@ func (b *block) masks(n lengths, padding func(batch, key int64) bool) (values, e
 		env[v] = out[i]
 	}
 	return env, nil
+}
+
+// straighten makes detours add nothing.
+func (b *block) straighten(n lengths, env values) error {
+	for _, d := range b.detours {
+		for _, v := range d.sides() {
+			if !b.straight {
+				return nil
+			}
+			zero, ok := b.constant(v, n, 0)
+			if !ok {
+				return b.unknown("the shape of the mask")
+			}
+			env[v] = zero
+		}
+	}
+	return nil
 }
 
 // open returns the values with every mask replaced by one that hides nothing.

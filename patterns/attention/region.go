@@ -20,6 +20,7 @@ type region struct {
 	operand int        // the input of the second product with the values
 	op      *wholeOp   // set if one node is the whole block
 	joins   []join     // after the second product
+	detours []detour   // from the scores to the softmax
 
 	made   map[*onnx.Node]bool // visited nodes
 	none   map[*onnx.Node]bool // additions that no product leads to
@@ -117,8 +118,9 @@ func readRegions(g *match.View, anchor *onnx.Node) ([]*region, *reason.Reason) {
 			return nil, nil
 		}
 		r.findJoins(g, d)
-		a, b := r.product.Inputs[0], r.product.Inputs[1]
-		if !g.IsData(a) || !g.IsData(b) || !g.IsData(r.sum.Inputs[r.operand]) {
+		r.findDetours(g)
+		a, b := r.product.Inputs[0], r.product.Inputs[1] // learned queries are constants, as those of a pooling head
+		if !g.IsData(a) && !g.IsData(b) || !g.IsData(r.sum.Inputs[r.operand]) {
 			return nil, nil
 		}
 		list = append(list, r)

@@ -265,7 +265,37 @@ func (b *builder) bias() *site.Operand {
 		}
 		sum = x
 	}
+	for _, d := range b.Detours {
+		x := b.onScores(b.detoured(d).Cast(onnx.Float), d.to)
+		if b.BiasScale != 0 {
+			x = x.Then("Mul", "bias_scaled", []*site.Operand{
+				b.Constant("bias_scale", onnx.NewFloat32s("", nil, []float32{float32(b.BiasScale)}))})
+		}
+		if sum != nil {
+			x = sum.Then("Add", "bias_sum", []*site.Operand{x})
+		}
+		sum = x
+	}
 	return sum
+}
+
+// detoured computes the results of a detour for scores of 0.
+func (b *builder) detoured(d detour) *site.Operand {
+	keys, _ := b.keysOf(b.g, d.from)
+	count := b.Input(fused.RoleQueries, "q", b.Q).Then("Size", "q_size", nil).With("Mul", "q_keys", "keys", keys).
+		With("Div", "score_count", "width", b.Width)
+	x := b.Number(0, b.typeOf(d.from)).Then("Expand", "no_scores", []*site.Operand{count}).
+		With("Reshape", "no_scores_by_head", "shape", dimsOf(b.g, d.from)...)
+	added := d.sides()
+	for _, n := range d.nodes {
+		if n.Is("Add") {
+			x = x.Then("Add", "bias_in_shape", []*site.Operand{b.Input(fused.RoleScoreBias, "bias", added[0])})
+			added = added[1:]
+		} else {
+			x = x.With("Reshape", "scores_in_shape", "shape", dimsOf(b.g, n.Outputs[0])...)
+		}
+	}
+	return x
 }
 
 // onScores converts x, a tensor with the axes of v that is added to the scores, to the order of the op's axes.

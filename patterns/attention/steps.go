@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -39,9 +40,154 @@ func opSet(names ...string) map[string]bool {
 	return set
 }
 
+// A detour adds tensors to the scores in another shape: its nodes reshape the scores, add, and reshape back. They keep
+// the order of the scores, so the detour adds to each score what it makes of a score of 0.
+type detour struct {
+	from, to *onnx.Value
+	nodes    []*onnx.Node
+}
+
+// sides lists the tensors that are added.
+func (d *detour) sides() (list []*onnx.Value) {
+	v := d.from
+	for _, n := range d.nodes {
+		if n.Is("Add") {
+			list = append(list, n.Inputs[boolToInt(n.Inputs[0] == v)])
+		}
+		v = n.Outputs[0]
+	}
+	return list
+}
+
+// findDetours finds the detours between the scores and the softmax.
+func (r *region) findDetours(g *match.View) {
+	var open detour
+	for v := r.scores(); ; {
+		n := soleReader(g, v)
+		if n == nil || !r.Has(n) || result(n) == nil || n == r.anchor {
+			return
+		}
+		out := n.Outputs[0]
+		switch n.OpType {
+		case "Reshape", "Flatten", "Squeeze", "Unsqueeze":
+			if n.Inputs[0] != v || dimsOf(g, out) == nil {
+				return
+			}
+			if open.nodes == nil {
+				open.from = v
+			}
+			open.nodes = append(open.nodes, n)
+		case "Add":
+			if open.nodes != nil {
+				if n.Inputs[0] == n.Inputs[1] || !g.Facts.SameShape(out, v) {
+					return
+				}
+				open.nodes = append(open.nodes, n)
+			}
+		default:
+			open = detour{}
+		}
+		if open.nodes != nil && g.Facts.SameShape(out, open.from) {
+			if open.to = out; len(open.sides()) > 0 {
+				r.detours = append(r.detours, open)
+			}
+			open = detour{}
+		}
+		v = out
+	}
+}
+
+// around returns the region as if its detours added nothing. It is nil without detours, or if other nodes read the
+// tensors that they add.
+func (r *region) around() *region {
+	other := *r
+	var nodes []*onnx.Node
+	var added []*onnx.Value
+	for _, d := range r.detours {
+		nodes, added = append(nodes, d.nodes...), append(added, d.sides()...)
+	}
+	isAdded := func(v *onnx.Value) bool { return slices.Contains(added, v) }
+	if added == nil || slices.ContainsFunc(r.Nodes, func(n *onnx.Node) bool {
+		return !slices.Contains(nodes, n) && slices.ContainsFunc(n.Inputs, isAdded)
+	}) {
+		return nil
+	}
+	other.Sides = slices.DeleteFunc(slices.Clone(r.Sides), isAdded)
+	return &other
+}
+
+// readDetours returns a reason unless the detours add to the scores of the op.
+func (b *block) readDetours() *reason.Reason {
+	s, n := b.site, b.few()
+	if s.Choice != nil || s.PresentKey != nil || len(b.headParts) > 0 || len(b.joins) > 0 {
+		return b.otherMask("it is added in another shape")
+	}
+	env, err := b.masks(n, nil)
+	given, made := values{}, []*reference.Tensor{}
+	for _, d := range b.detours {
+		if _, ok := s.keysOf(b.g, d.from); !ok {
+			return b.unknown("the shape of the scores")
+		}
+		for i, v := range d.sides() {
+			given[v], _ = b.tensorOf(v, n, uint64(71+i+len(given))) // masks knew the shape
+		}
+		zero, ok := b.constant(d.from, n, 0)
+		if err != nil || !ok {
+			return b.other(b.anchor, "the mask cannot be computed: %w", err)
+		}
+		run := maps.Clone(env)
+		maps.Copy(run, given)
+		run[d.from] = zero
+		out, err := b.world.run(n, run, d.to)
+		if err != nil {
+			return b.other(b.anchor, "the mask cannot be computed: %w", err)
+		}
+		made = append(made, out[0])
+	}
+	seen := b.seen(hypothesis{causal: s.Causal, window: s.Window})
+	sees := func(batch, _, query, key int64) bool { return seen(batch, query, key) }
+	why := b.addsScaled(given, s.Bias, sees, made...)
+	if why != nil && len(s.Bias) == 0 && s.Softcap == 0 {
+		s.BiasScale = s.Scale / b.scale
+		why = b.addsScaled(given, s.Bias, sees, made...)
+	}
+	s.Detours = b.detours
+	return why
+}
+
+// keysOf returns the number of keys of scores whose shape Reshape can restore; ok is false for others.
+func (s *Reading) keysOf(g *match.View, v *onnx.Value) (keys int64, ok bool) {
+	dims, i := dimsOf(g, v), slices.Index(s.BiasAxes.Fields(), "l")
+	if i < 0 || i >= len(dims) {
+		return 0, false
+	}
+	return dims[i], dims[i] > 0
+}
+
+// dimsOf returns the dimensions of a value as a Reshape takes them, with -1 for an open one. It returns nil if several
+// are open.
+func dimsOf(g *match.View, v *onnx.Value) []int64 {
+	rank, ok := g.Facts.Rank(v)
+	dims, open := make([]int64, rank), 0
+	for i := range dims {
+		d, fixed := g.Facts.Dim(v, i)
+		if dims[i] = d; !fixed {
+			dims[i] = -1
+			open++
+		}
+	}
+	if !ok || open > 1 || slices.Contains(dims, 0) {
+		return nil
+	}
+	return dims
+}
+
 // checkSteps returns a reason if a node between the products may treat untried scores differently.
 func (b *block) checkSteps() *reason.Reason {
 	for _, n := range b.Nodes {
+		if b.straight && slices.ContainsFunc(b.detours, func(d detour) bool { return slices.Contains(d.nodes, n) }) {
+			continue
+		}
 		if why := b.checkStep(n); why != nil && !b.cancels(n) {
 			return why
 		}

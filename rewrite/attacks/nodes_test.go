@@ -141,3 +141,75 @@ func TestSizeOfNorm(t *testing.T) {
 		t.Errorf("the patched model differs by %g", d)
 	}
 }
+
+// TestDetours adds tensors to scores in other shapes, as masks of windows and biases by row and column are. A node that
+// moves scores between, or a shape in which they are other scores, must stay.
+func TestDetours(t *testing.T) {
+	shape := func(b *maker, v *onnx.Value, dims ...int64) *onnx.Value { return b.Op("Reshape", v, dims) }
+	turned := func(b *maker, v *onnx.Value, perm ...int64) *onnx.Value {
+		return b.Op("Transpose", v, onnx.IntsAttr("perm", perm))
+	}
+	for _, c := range []struct {
+		name, want string
+		add        func(b *maker, s *onnx.Value) *onnx.Value // scores [batch, 2, 6, 6], of two windows
+	}{
+		{"windows", "[Attention]", func(b *maker, s *onnx.Value) *onnx.Value {
+			s = shape(b, b.Op("Add", s, b.weight(2, 6, 6)), -1, 2, 2, 6, 6)
+			return shape(b, b.Op("Add", b.weight(1, 2, 1, 6, 6), s), -1, 2, 6, 6)
+		}},
+		{"rows and columns of queries", "[Attention]", func(b *maker, s *onnx.Value) *onnx.Value {
+			rows := shape(b, b.Op("MatMul", b.Graph.Inputs[0], b.weight(8, 5)), -1, 2, 2, 3, 5)
+			s = b.Op("Add", shape(b, s, -1, 2, 6, 2, 3), b.Op("Unsqueeze", b.weight(2, 6, 2), []int64{-1}))
+			rows = b.Op("Slice", rows, []int64{1}, []int64{2}, []int64{-1})
+			return shape(b, b.Op("Add", shape(b, s, -1, 2, 2, 3, 6), rows), -1, 2, 6, 6)
+		}},
+		{"scaled afterwards", "[Attention]", func(b *maker, s *onnx.Value) *onnx.Value {
+			s = b.Op("Add", shape(b, s, -1, 2, 2, 6, 6), b.weight(2, 2, 6, 6))
+			return b.Op("Mul", shape(b, s, -1, 2, 6, 6), 0.5)
+		}},
+		{"turned between", "[]", func(b *maker, s *onnx.Value) *onnx.Value {
+			s = b.Op("Add", turned(b, shape(b, s, -1, 2, 2, 6, 6), 0, 2, 1, 3, 4), b.weight(2, 2, 6, 6))
+			return shape(b, s, -1, 2, 6, 6)
+		}},
+		{"added and multiplied", "[]", func(b *maker, s *onnx.Value) *onnx.Value {
+			s = b.Op("Add", shape(b, s, -1, 2, 2, 6, 6), b.weight(2, 2, 6, 6))
+			return shape(b, b.Op("Mul", s, b.weight(1, 2, 1, 6, 1)), -1, 2, 6, 6)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := attack{write: func(b *maker) {
+				heads := func(name string) *onnx.Value {
+					return shape(b, b.input(name, "images", 2, 2, 6, 8), -1, 2, 6, 8)
+				}
+				q, k, v := heads("q"), heads("k"), heads("v")
+				s := b.Op("MatMul", b.Op("Mul", q, 0.35), turned(b, k, 0, 1, 3, 2))
+				b.Output(b.Op("MatMul", b.Op("Softmax", c.add(b, s), last()), v))
+			}}
+			checkPatched(t, a, c.want, trial{sizes: map[string]int{"images": 3}})
+		})
+	}
+}
+
+// TestLearnedQueries has constant queries, as pooling heads and decoders of objects have.
+func TestLearnedQueries(t *testing.T) {
+	a := attack{write: func(b *maker) {
+		k, v := b.heads("k"), b.heads("v")
+		q := b.Op("Expand", b.weight(1, 2, 3, 8), b.Op("Concat", b.first(b.size(k, 0)), []int64{1, 1, 1},
+			onnx.IntAttr("axis", 0)))
+		s := b.Op("MatMul", q, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
+		b.Output(b.Op("MatMul", b.Op("Softmax", b.Op("Mul", s, 0.35), last()), v))
+	}}
+	checkPatched(t, a, "[Attention]", trial{sizes: map[string]int{"batch": 3, "seq": 7}})
+}
+
+// checkPatched patches a model and compares it with the original. want is its fused ops, or "".
+func checkPatched(t *testing.T, a attack, want string, at trial) {
+	t.Helper()
+	m := a.model(false)
+	if patch(t, m); want != "" && ops(m) != want {
+		t.Errorf("found %s, want %s", ops(m), want)
+	}
+	if d := difference(evaluate(t, a.model(false), at), evaluate(t, m, at)); d > 1e-5 {
+		t.Errorf("the patched model differs by %g: %s", d, ops(m))
+	}
+}

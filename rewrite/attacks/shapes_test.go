@@ -126,13 +126,7 @@ func TestShapes(t *testing.T) {
 func TestCut(t *testing.T) {
 	for _, a := range cutAttacks {
 		t.Run(a.name, func(t *testing.T) {
-			m := a.model(false)
-			patch(t, m)
-			at := trial{sizes: map[string]int{"seq": 9}}
-			want, got := evaluate(t, a.model(false), at), evaluate(t, m, at)
-			if d := difference(want, got); d > 1e-5 {
-				t.Errorf("the patched model differs by %g: %s", d, ops(m))
-			}
+			checkPatched(t, a, "", trial{sizes: map[string]int{"seq": 9}})
 		})
 	}
 }
