@@ -358,7 +358,9 @@ class Truth:
             "onnx": onnx.__version__,
         }
         self.data["made_with"] = versions
-        self.path.write_text(json.dumps(self.data, indent=1) + "\n")
+        models = [f"{json.dumps(k)}:{json.dumps(v, separators=(',', ':'))}" for k, v in self.data["models"].items()]
+        text = json.dumps({**self.data, "models": {}})  # a line for each model
+        self.path.write_text(text.replace('"models": {}', '"models": {\n' + ",\n".join(models) + "\n}") + "\n")
 
 
 def main():
