@@ -167,7 +167,14 @@ const maxFills = 24
 // fills searches for numbers of the symbol that blocks are cut from, for which all sizes in the model fit. It reports
 // whether there are such numbers and the present ones do not fit: then the analysis must restart.
 func (an *analysis) fills(f *Facts) bool {
-	if !an.grows || an.filled || an.clashes[0] == 0 {
+	if !an.grows || an.filled {
+		return false
+	}
+	if an.fillsChunks(f) {
+		an.filled = true
+		return true
+	}
+	if an.clashes[0] == 0 {
 		return false
 	}
 	an.filled = true
