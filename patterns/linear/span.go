@@ -17,10 +17,10 @@ import (
 var spanLimits = match.Limits{Each: 1 << 14, Reserve: 1 << 31, Shares: 2}
 
 const (
-	maxSpan  = 4096 // nodes after a seed, and nodes of a span
-	maxExits = 16   // values that a span may end in
-	maxCuts  = 12   // choices of operands
-	maxGiven = 6    // operands
+	maxSpan  = 1 << 14 // nodes after a seed, and nodes of a span
+	maxExits = 16      // values that a span may end in
+	maxCuts  = 12      // choices of operands
+	maxGiven = 6       // operands
 )
 
 // span is the nodes that compute linear attention over many tokens, in chunks or in a loop.
@@ -256,7 +256,25 @@ func (s *span) exit(open map[*onnx.Value]int) (e exit, ok bool) {
 	if e.rows == nil {
 		e.rows, e.state = e.state, nil
 	}
-	return e, e.rows != nil
+	if e.rows == nil {
+		return e, false
+	}
+	e.rows = s.uncopied(e.rows)
+	return e, true
+}
+
+// uncopied follows rows back through nodes that return them as they are. The match of a norm behind the rows reads
+// through such nodes, and the op must compute the value that it reads.
+func (s *span) uncopied(v *onnx.Value) *onnx.Value {
+	for n := v.Producer; n != nil && (n.Is("Cast") || n.Is("Identity")); n = v.Producer {
+		in := n.Input(0)
+		if in == nil || !s.from[in] || in.IsOutput() || v.IsOutput() ||
+			s.g.Facts.DataType(in) != s.g.Facts.DataType(v) {
+			break
+		}
+		v = in
+	}
+	return v
 }
 
 // varies reports whether a value may have a row for each token. A state has four axes, or three if heads have one
@@ -343,7 +361,7 @@ func (s *span) cut(inside []*onnx.Value) bool {
 			if seen[v] = true; n != nil && n.Graph == s.g.Graph && len(n.Subgraphs()) == 0 && s.side(v) {
 				made[n] = true
 				for _, in := range s.operands(n) {
-					if s.from[in] || !isSize(n) {
+					if s.from[in] || !isSize(n) || !s.g.IsData(in) {
 						waiting = append(waiting, in)
 					}
 				}
