@@ -231,7 +231,7 @@ func (r *Report) writeRepairs(b *strings.Builder, details bool) {
 		return
 	}
 	if !details {
-		fmt.Fprintf(b, "%-18s %s: for some inputs the nodes fail, but the op does not\n", "repairs",
+		fmt.Fprintf(b, "%-18s %s: for some inputs the nodes fail or leave out tokens, but the op does not\n", "repairs",
 			english.Counted(len(r.Repairs), "site"))
 		return
 	}

@@ -205,15 +205,12 @@ func (k *Checker) original(c *Site, w world, inputs []*reference.Tensor, exact b
 		maps.Copy(env, c.Match.Intended)
 	}
 	for _, v := range c.slice.known {
-		if exact && c.isIntended(v) {
+		t, ok := w.facts.Known(v, w.n)
+		if !ok || exact && c.isIntended(v) {
 			if err := c.restate(e, w, v, env); err != nil {
 				return nil, err
 			}
 			continue
-		}
-		t, ok := w.facts.Known(v, w.n)
-		if !ok {
-			return nil, unknownElsewhere(v)
 		}
 		env[v] = t
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/english"
 	"github.com/mojo-patch/mojo-patch/onnx"
+	"github.com/mojo-patch/mojo-patch/patterns/match"
 	"github.com/mojo-patch/mojo-patch/patterns/reason"
 	"github.com/mojo-patch/mojo-patch/reference"
 	"github.com/mojo-patch/mojo-patch/reference/infer"
@@ -38,7 +39,9 @@ type linear struct {
 	fixed        bool  // it must not fail
 	failure      error // of the nodes in the last trial
 	works, fails []int64
+	leaves       []int64 // for which rows are left out
 	why          error
+	most         int64 // rows that the nodes compute at most, in an unrolled loop
 }
 
 // tryLinear tries linear attention on several lengths if the site has gates that its operands show.
@@ -67,6 +70,11 @@ func (k *Checker) tryLinear(c *Site, worlds []int, r *prove.CheckReport) error {
 			err = fmt.Errorf("they return %d of %d rows", x.returned, x.rows)
 		case x.alone && !x.isSequence(out[0].Shape):
 			err = fmt.Errorf("they return %v for one sequence of %d", out[0].Shape, x.rows)
+		default:
+			if n := x.computed(in, out); n > 0 {
+				x.returned, x.most = n, int64(n)
+				err = fmt.Errorf("they return rows of 0 after the first %d", n)
+			}
 		}
 		return out, err
 	}
@@ -76,6 +84,12 @@ func (k *Checker) tryLinear(c *Site, worlds []int, r *prove.CheckReport) error {
 	}
 	if err := claim.Try(r); err != nil {
 		return err
+	}
+	// Nodes that work for all fewer tokens may return zeros for more on purpose.
+	if len(x.leaves) > 0 && (!slices.Contains(x.works, x.most) ||
+		slices.Min(append(x.fails, x.most)) >= slices.Min(x.works)) {
+		return reason.New(reason.Differs, nil, "differs from the matched nodes on normal inputs of %d tokens: they "+
+			"return rows of 0 after the first %d", x.leaves[0], x.most).With("tokens", x.leaves[0])
 	}
 	r.Repairs = x.repairs()
 	return nil
@@ -133,22 +147,109 @@ func (x *linear) lengths(worlds []int) error {
 	}
 	for i := 0; i < len(list); i++ {
 		tokens := list[i]
-		f := infer.AnalyzeTokens(x.run.Model, [infer.Worlds]int64{tokens, tokens, tokens})
-		if err := x.kinds(world{f, 0}, prove.Normal); err != nil {
+		if err := x.kinds(world{x.tokens(tokens), 0}, prove.Normal); err != nil {
 			return err
 		}
 		if to := &x.works; int64(x.rows) == tokens {
-			if x.failure != nil {
+			most := int64(x.returned)
+			switch {
+			case x.failure == nil:
+			case most == x.most && most > 0:
+				to = &x.leaves
+			default:
 				to = &x.fails
 				x.why = cmp.Or(x.why, x.failure)
-				if most := int64(x.returned); 0 < most && most < tokens && !slices.Contains(list, most) {
-					list = append(list, most)
-				}
 			}
 			*to = append(*to, tokens)
+			if x.failure != nil && 0 < most && most < tokens && !slices.Contains(list, most) {
+				list = append(list, most)
+			}
+		}
+		if i == len(list)-1 && len(x.works) > 0 {
+			list = append(list, x.borders(list)...)
 		}
 	}
 	return nil
+}
+
+// tokens returns the facts for one sequence of a number of tokens.
+func (x *linear) tokens(n int64) *infer.Facts {
+	return infer.AnalyzeTokens(x.run.Model, [infer.Worlds]int64{n, n, n})
+}
+
+// borders returns the next numbers of tokens to try for nodes that work only for a range of them: halfway to the least
+// one until it is known, then its neighbors and the greatest one's.
+func (x *linear) borders(tried []int64) (next []int64) {
+	low, high, last := int64(0), slices.Min(x.works), slices.Max(x.works)
+	for _, n := range x.fails {
+		if n < high {
+			low = max(low, n)
+		}
+	}
+	switch {
+	case low > 0 && high-low > 1:
+		next = []int64{(low + high) / 2}
+	case low > 0 && slices.Max(tried) == last && last < mostAtOnce/8: // nothing shows yet how many they compute
+		next = []int64{2*last + 1}
+	case low > 0 || x.most > 0:
+		next = []int64{high + 1, last - 1, last + 1}
+	}
+	return slices.DeleteFunc(next, func(n int64) bool { return n < 1 || slices.Contains(tried, n) })
+}
+
+// A loop over chunks that an export unrolled computes the chunks of its sample. Of more tokens, the rows of the others
+// are the zeros that the result began with, and states are those after the last chunk. Nothing fails.
+
+// computed returns the number of rows before the zeros if all results are the nodes' own for as many tokens, or 0.
+func (x *linear) computed(in, out []*reference.Tensor) (n int) {
+	axis := slices.Index(out[0].Shape, x.rows)
+	if !x.alone || axis < 0 {
+		return 0
+	}
+	inner := match.Elements(out[0].Shape[axis+1:])
+	for i, y := range out[0].F {
+		if y != 0 {
+			n = max(n, i/inner%x.rows+1)
+		}
+	}
+	if n == 0 || n == x.rows || x.most > 0 && int64(n) != x.most {
+		return 0
+	}
+	w := world{x.tokens(int64(n)), 0}
+	shapes, err := x.shapes(x.c, w)
+	if err != nil {
+		return 0
+	}
+	var fewer []*reference.Tensor
+	for i, t := range in {
+		fewer = append(fewer, leading(t, shapes[i]))
+	}
+	want, err := x.original(x.c, w, fewer, true)
+	if err != nil {
+		return 0
+	}
+	for i, t := range want {
+		const same = 1e-12 // of two runs of the same nodes in float64
+		if difference, scale := prove.Distance(t.F, leading(out[i], t.Dims()).F); !(difference <= same*scale) {
+			return 0
+		}
+	}
+	return n
+}
+
+// leading returns the first places along each axis.
+func leading(t *reference.Tensor, shape []int64) *reference.Tensor {
+	list, inner := t.F, 1
+	for axis, d := range slices.Backward(shape) {
+		var kept []float64
+		for i, y := range list {
+			if i/inner%t.Shape[axis] < int(d) {
+				kept = append(kept, y)
+			}
+		}
+		list, inner = kept, inner*int(d)
+	}
+	return reference.NewFloats(t.DataType, ints(shape), list)
 }
 
 // horizon returns the greatest number in the nodes that may be a number of tokens, if it is too great for the usual
@@ -328,12 +429,18 @@ func (x *linear) repairs() string {
 	if len(x.fails) == 0 {
 		return ""
 	}
-	and := ""
-	if len(x.works) > 0 {
-		and = ", and not for " + enumerate(x.works)
+	for _, list := range [][]int64{x.fails, x.leaves, x.works} {
+		slices.Sort(list)
 	}
-	return fmt.Sprintf("the nodes fail for %s tokens (%v)%s; the op supports every number", enumerate(x.fails),
-		short(x.why), and)
+	text, and := fmt.Sprintf("the nodes fail for %s tokens (%v)", enumerate(x.fails), short(x.why)), ", and not for "
+	if len(x.leaves) > 0 {
+		text += fmt.Sprintf(", and compute only the first %d of %s tokens", x.most, enumerate(x.leaves))
+		and = ", and all of "
+	}
+	if len(x.works) > 0 {
+		text += and + enumerate(x.works)
+	}
+	return text + "; the op supports every number"
 }
 
 // A repaired site is right for numbers of tokens for which the whole export failed. Nodes that stay may still be for

@@ -19,21 +19,8 @@ func TestOtherLengths(t *testing.T) {
 	for name, build := range map[string]func(b builder, q, k, v, gate, n value) value{
 		"chunks": func(b builder, q, k, v, gate, n value) value {
 			const size = 200
-			short := b.Op("Mod", b.Op("Sub", b.Ints(0), n), b.Ints(size))
-			pads := b.Op("Concat", b.Ints(0, 0, 0, 0, 0, 0), short, b.Ints(0), onnx.IntAttr("axis", 0))
-			chunks := func(v value, width int64) value {
-				return b.Op("Reshape", b.Op("Pad", v, pads), b.Ints(0, 0, -1, size, width))
-			}
-			mask := make([]float32, size*size)
-			for i := range mask {
-				if i%size > i/size {
-					mask[i] = float32(math.Inf(-1))
-				}
-			}
-			sums := b.Op("CumSum", chunks(gate, 1), 3)
-			factors := b.Op("Exp", b.Op("Add", b.Op("Sub", sums, turned(b, sums, 0, 1, 2, 4, 3)),
-				b.Floats([]int64{size, size}, mask...)))
-			scores := b.Op("Mul", b.Op("MatMul", chunks(q, 4), turned(b, chunks(k, 4), 0, 1, 2, 4, 3)), factors)
+			chunks := inChunks(b, n, size, 0, 0, -1)
+			_, scores := scoresOf(b, size, chunks(q, 4), chunks(k, 4), chunks(gate, 1), 0, 1, 2, 4, 3)
 			rows := b.Op("Reshape", b.Op("MatMul", scores, chunks(v, 5)), b.Ints(0, 0, -1, 5))
 			return b.Op("Slice", rows, b.Ints(0), n, b.Ints(2))
 		},

@@ -49,15 +49,24 @@ func TestStatesOfBlocks(t *testing.T) {
 	}
 }
 
-// blocksOf returns inputs of threeBlocks, and its other output by its definition.
+// blocksOf returns inputs of threeBlocks, or of unrolled with its "rows", and the other output by its definition.
 func blocksOf(tokens int, also string) (in map[string]*reference.Tensor, want []float64) {
-	const rate, heads = 0.1, 4 // of two sequences
+	const heads = 4 // of two sequences
 	in = map[string]*reference.Tensor{}
-	for i, name := range []string{"q", "k", "v"} {
-		shape := []int{2, 2, tokens, []int{4, 4, 5}[i]}
-		list := make([]float64, 4*tokens*shape[3])
+	names := []string{"q", "k", "v", "gate", "past", "rows"}
+	if also != "rows" {
+		names = names[:3]
+	}
+	for i, name := range names {
+		shape := []int{2, 2, tokens, []int{4, 4, 5, 1, 5, 5}[i]}
+		if name == "past" {
+			shape[2] = 4
+		}
+		list := make([]float64, 4*shape[2]*shape[3])
 		for j := range list {
-			list[j] = math.Sin(float64(7*i + 3*j))
+			if list[j] = math.Sin(float64(7*i + 3*j)); name == "gate" {
+				list[j] -= 1
+			}
 		}
 		in[name] = reference.NewFloats(onnx.Float, shape, list)
 	}
@@ -68,9 +77,20 @@ func blocksOf(tokens int, also string) (in map[string]*reference.Tensor, want []
 			continue
 		}
 		state := make([]float64, 4*5)
-		for n := range tokens {
+		if also == "rows" {
+			copy(state, in["past"].F[20*h:])
+		}
+		for n := h * tokens; n < (h+1)*tokens; n++ {
+			decay, row := -0.1, make([]float64, 5)
+			if also == "rows" {
+				decay = in["gate"].F[n]
+			}
 			for i := range state {
-				state[i] = state[i]*math.Exp(-rate) + k[(h*tokens+n)*4+i/5]*v[(h*tokens+n)*5+i%5]
+				state[i] = state[i]*math.Exp(decay) + k[n*4+i/5]*v[n*5+i%5]
+				row[i%5] += in["q"].F[n*4+i/5] * state[i]
+			}
+			if also == "rows" {
+				copy(in["rows"].F[5*n:], row)
 			}
 		}
 		want = append(want, state...)
