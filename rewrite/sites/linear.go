@@ -83,7 +83,7 @@ func (k *Checker) tryLinear(c *Site, worlds []int, r *prove.CheckReport) error {
 		return !x.fixed && !errors.Is(err, reference.ErrUnsupported)
 	}
 	if err := claim.Try(r); err != nil {
-		return err
+		return x.blamed(err)
 	}
 	// Nodes that work for all fewer tokens may return zeros for more on purpose.
 	if len(x.leaves) > 0 && (!slices.Contains(x.works, x.most) ||
@@ -170,6 +170,22 @@ func (x *linear) lengths(worlds []int) error {
 		}
 	}
 	return nil
+}
+
+// blamed adds to an error a rest of the tokens that is below 0 in the last trial. Loops that an export unrolled take it
+// for the tokens of a block.
+func (x *linear) blamed(err error) error {
+	if r := (*reason.Reason)(nil); !errors.As(err, &r) || r.Code != reason.Differs {
+		return err
+	}
+	for v := range onnx.Upstream(func(*onnx.Value) bool { return false }, x.c.slice.known...) {
+		t, known := x.w.facts.Known(v, x.w.n)
+		more, also := x.run.Facts.Known(v, 2)
+		if n := v.Producer; known && also && n != nil && n.Is("Sub") && len(t.I) == 1 && t.I[0] < 0 && more.I[0] >= 0 {
+			return reason.New(reason.Differs, n, "%w; there %q, a rest of the tokens, is %d", err, v.Name, t.I[0])
+		}
+	}
+	return err
 }
 
 // tokens returns the facts for one sequence of a number of tokens.

@@ -283,7 +283,11 @@ func attended(b builder, q, k, v value, carried, full bool, also string) value {
 	var lastKeys value
 	for from := int64(0); from < 3*size; from += size {
 		block := func(v value) value { return b.Op("Slice", v, b.Ints(from), b.Ints(from+size), b.Ints(tokens)) }
-		rows := b.Op("Min", b.Op("Max", b.Op("Sub", n, b.Ints(from)), b.Ints(0)), b.Ints(size))
+		rest := b.Op("Sub", n, b.Ints(from))
+		if also != "rest" {
+			rest = b.Op("Max", rest, b.Ints(0))
+		}
+		rows := b.Op("Min", rest, b.Ints(size))
 		if full && from < 2*size {
 			rows = b.Ints(size)
 		} else if full {
@@ -299,7 +303,7 @@ func attended(b builder, q, k, v value, carried, full bool, also string) value {
 		if also == "sum" {
 			sum = b.Op("Add", sum, b.Op("MatMul", turned(block(k)), block(v)))
 		}
-		if last := from == 2*size; carried && !last || also == "state" || also == "folded" {
+		if last := from == 2*size; carried && !last || also == "state" || also == "folded" || also == "rest" {
 			var factor any = math.Exp(-rate * size)
 			if also != "" {
 				factor = b.Op("Exp", b.Op("Mul", b.Op("Cast", rows, onnx.IntAttr("to", int64(onnx.Float))), -rate))
@@ -318,7 +322,7 @@ func attended(b builder, q, k, v value, carried, full bool, also string) value {
 		y = b.Op("Reshape", y, sizes)
 	}
 	switch also {
-	case "state", "folded":
+	case "state", "folded", "rest":
 		b.Output(state)
 	case "sum":
 		b.Output(sum)
