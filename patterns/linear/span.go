@@ -263,8 +263,7 @@ func (s *span) exit(open map[*onnx.Value]int) (e exit, ok bool) {
 	return e, true
 }
 
-// uncopied follows rows back through nodes that return them as they are. The match of a norm behind the rows reads
-// through such nodes, and the op must compute the value that it reads.
+// uncopied follows rows back through nodes that return them as they are: the match of a norm behind them does so too.
 func (s *span) uncopied(v *onnx.Value) *onnx.Value {
 	for n := v.Producer; n != nil && (n.Is("Cast") || n.Is("Identity")); n = v.Producer {
 		in := n.Input(0)

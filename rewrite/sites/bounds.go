@@ -61,8 +61,7 @@ func (c *Site) isIntended(v *onnx.Value) bool {
 	return c.Match.Intended[v] != nil || v.Constant() == nil && n != nil && slices.ContainsFunc(n.Inputs, c.isIntended)
 }
 
-// restate evaluates a known value with the numbers that constants are roundings of, or one that is too long to be known
-// at these sizes.
+// restate evaluates a known value with the numbers that constants are roundings of, or one too long to be known.
 func (c *Site) restate(e *reference.Evaluator, w world, v *onnx.Value, env map[*onnx.Value]*reference.Tensor) error {
 	switch t, ok := w.facts.Known(v, w.n); {
 	case v == nil || env[v] != nil || v.Constant() != nil:
@@ -70,7 +69,7 @@ func (c *Site) restate(e *reference.Evaluator, w world, v *onnx.Value, env map[*
 	case !c.isIntended(v) && ok:
 		env[v] = t
 		return nil
-	case !c.isIntended(v) && !computable(v.Producer):
+	case !c.isIntended(v) && (v.Producer == nil || v.Producer.IsRandom() || len(v.Producer.Subgraphs()) > 0):
 		return unknownElsewhere(v)
 	}
 	for _, in := range v.Producer.Inputs {
@@ -80,11 +79,6 @@ func (c *Site) restate(e *reference.Evaluator, w world, v *onnx.Value, env map[*
 	}
 	_, err := e.EvalFor([]*onnx.Node{v.Producer}, env, []*onnx.Value{v})
 	return err
-}
-
-// computable reports whether a node returns the same whenever its inputs are the same.
-func computable(n *onnx.Node) bool {
-	return n != nil && !n.IsRandom() && len(n.Subgraphs()) == 0 && len(n.Inputs) > 0
 }
 
 // allowed returns the bound of a site whose results are rounded.

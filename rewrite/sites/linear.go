@@ -88,8 +88,8 @@ func (k *Checker) tryLinear(c *Site, worlds []int, r *prove.CheckReport) error {
 	// Nodes that work for all fewer tokens may return zeros for more on purpose.
 	if len(x.leaves) > 0 && (!slices.Contains(x.works, x.most) ||
 		slices.Min(append(x.fails, x.most)) >= slices.Min(x.works)) {
-		return reason.New(reason.Differs, nil, "differs from the matched nodes on normal inputs of %d tokens: they "+
-			"return rows of 0 after the first %d", x.leaves[0], x.most).With("tokens", x.leaves[0])
+		return reason.New(reason.Differs, nil, "differs from the matched nodes on %d tokens: they return rows of 0 "+
+			"after the first %d", x.leaves[0], x.most).With("tokens", x.leaves[0])
 	}
 	r.Repairs = x.repairs()
 	return nil
@@ -172,8 +172,7 @@ func (x *linear) lengths(worlds []int) error {
 	return nil
 }
 
-// blamed adds to an error a rest of the tokens that is below 0 in the last trial. Loops that an export unrolled take it
-// for the tokens of a block.
+// blamed adds to an error a rest of the tokens below 0, which an unrolled loop takes for the tokens of a block.
 func (x *linear) blamed(err error) error {
 	if r := (*reason.Reason)(nil); !errors.As(err, &r) || r.Code != reason.Differs {
 		return err
@@ -193,8 +192,7 @@ func (x *linear) tokens(n int64) *infer.Facts {
 	return infer.AnalyzeTokens(x.run.Model, [infer.Worlds]int64{n, n, n})
 }
 
-// borders returns the next numbers of tokens to try for nodes that work only for a range of them: halfway to the least
-// one until it is known, then its neighbors and the greatest one's.
+// borders returns the next numbers of tokens to try for nodes that work only for a range of them, near its ends.
 func (x *linear) borders(tried []int64) (next []int64) {
 	low, high, last := int64(0), slices.Min(x.works), slices.Max(x.works)
 	for _, n := range x.fails {
@@ -213,10 +211,8 @@ func (x *linear) borders(tried []int64) (next []int64) {
 	return slices.DeleteFunc(next, func(n int64) bool { return n < 1 || slices.Contains(tried, n) })
 }
 
-// A loop over chunks that an export unrolled computes the chunks of its sample. Of more tokens, the rows of the others
-// are the zeros that the result began with, and states are those after the last chunk. Nothing fails.
-
-// computed returns the number of rows before the zeros if all results are the nodes' own for as many tokens, or 0.
+// computed returns the number of rows before the zeros if all results are the nodes' own for as many tokens, or 0. An
+// unrolled loop computes the chunks of its sample: the other rows are the zeros that the result began with.
 func (x *linear) computed(in, out []*reference.Tensor) (n int) {
 	axis := slices.Index(out[0].Shape, x.rows)
 	if !x.alone || axis < 0 {
