@@ -120,8 +120,7 @@ func (x *linear) isSequence(shape []int) bool {
 }
 
 // lengths tries all kinds of numbers on the sizes of the worlds, and normal ones on other lengths. Nodes that return
-// too few rows, of a fixed number of chunks, are tried on as many tokens as well: the worlds may only fill the first
-// chunk.
+// too few rows are tried on as many tokens as well: the worlds may only fill the first chunk.
 func (x *linear) lengths(worlds []int) error {
 	for _, n := range worlds {
 		if err := x.kinds(world{x.run.Facts, n}, prove.Normal, prove.Small, prove.Zeros, prove.OneHot,
@@ -180,7 +179,8 @@ func (x *linear) blamed(err error) error {
 	for v := range onnx.Upstream(func(*onnx.Value) bool { return false }, x.c.slice.known...) {
 		t, known := x.w.facts.Known(v, x.w.n)
 		more, also := x.run.Facts.Known(v, 2)
-		if n := v.Producer; known && also && n != nil && n.Is("Sub") && len(t.I) == 1 && t.I[0] < 0 && more.I[0] >= 0 {
+		n := v.Producer
+		if known && also && n != nil && n.Is("Sub") && len(t.I) == 1 && t.I[0] < 0 && more.I[0] >= 0 {
 			return reason.New(reason.Differs, n, "%w; there %q, a rest of the tokens, is %d", err, v.Name, t.I[0])
 		}
 	}
@@ -264,9 +264,8 @@ func leading(t *reference.Tensor, shape []int64) *reference.Tensor {
 	return reference.NewFloats(t.DataType, ints(shape), list)
 }
 
-// horizon returns the greatest number in the nodes that may be a number of tokens, if it is too great for the usual
-// lengths to show what the nodes do beyond it: the size of a chunk, or of a window. Twice as many tokens show what
-// passes from one chunk to the one after the next. It returns an error if trying as many takes too long.
+// horizon returns the greatest number in the nodes that may be a number of tokens, such as a chunk's, if the usual
+// lengths do not show what is beyond it. It returns an error if trying as many takes too long.
 func (x *linear) horizon() (most int64, err error) {
 	const usual, atMost = 64, mostAtOnce / 4 // the usual lengths are more than twice as many
 	var named, other int64
@@ -455,12 +454,8 @@ func (x *linear) repairs() string {
 	return text + "; the op supports every number"
 }
 
-// A repaired site is right for numbers of tokens for which the whole export failed. Nodes that stay may still be for
-// the numbers of the export: they compute states from the first blocks, or cut a convolution's last tokens from fixed
-// places. Nothing fails there, so nothing would show that such values are wrong.
-
 // unrepaired returns an error if a value that stays, and whose size does not depend on the number of tokens, may be
-// right only for some numbers of tokens.
+// right only for those of the export: a state of the first blocks, for example. Nothing would fail there.
 func (k *Checker) unrepaired(c *Site) error {
 	x := &remains{k.run.Facts, k.run.Facts.Memo(tokensKey{}, func() any {
 		return infer.AnalyzeTokens(k.run.Model, [infer.Worlds]int64{63, 65, 300})
