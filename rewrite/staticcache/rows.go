@@ -199,7 +199,7 @@ func (c *cacheChange) positions() (err error) {
 			return nil
 		}
 		seen[v] = true
-		if (c.arePositions(runs, v, true) || c.arePositions(runs, v, false)) && !v.IsOutput() {
+		if c.counts(v) && !v.IsOutput() && !c.repeated(v) {
 			if len(v.Uses()) > 0 {
 				c.cuts = append(c.cuts, v)
 			}
@@ -242,6 +242,22 @@ func (c *cacheChange) positions() (err error) {
 		return follow(c.counted)
 	}
 	return nil
+}
+
+// counts reports whether a value is the positions of the new tokens.
+func (c *cacheChange) counts(v *onnx.Value) bool {
+	return c.arePositions(c.runs, v, true) || c.arePositions(c.runs, v, false)
+}
+
+// repeated reports whether all readers of positions repeat them for each sequence. Their results are replaced then: to
+// repeat rows that exist already would make too many.
+func (c *cacheChange) repeated(v *onnx.Value) bool {
+	for _, u := range v.Uses() {
+		if !u.Node.Is("Tile") && !u.Node.Is("Expand") || u.Index != 0 || !c.counts(u.Node.Outputs[0]) {
+			return false
+		}
+	}
+	return len(v.Uses()) > 0
 }
 
 // depends reports whether a value changes with the length of the past.

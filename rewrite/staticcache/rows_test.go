@@ -21,7 +21,28 @@ func TestRowLengthsOfADecoder(t *testing.T) {
 	t.Run("from the past", func(t *testing.T) { rowsOfADecoder(t, func(*onnx.Model) {}) })
 	t.Run("sums of the mask", func(t *testing.T) { rowsOfADecoder(t, sumMask) })
 	t.Run("the mask of the new tokens", func(t *testing.T) { rowsOfADecoder(t, maskNew) })
+	t.Run("repeated for each sequence", func(t *testing.T) { rowsOfADecoder(t, repeatRow) })
 	t.Run("one row as a number", func(t *testing.T) { rowsOfADecoder(t, numberOfRows) })
+}
+
+// repeatRow repeats the one row of positions for each sequence, as the decoder of Whisper does.
+func repeatRow(m *onnx.Model) {
+	g := m.Graph
+	node := func(op string, inputs ...*onnx.Value) *onnx.Value {
+		out := g.NewValue("made")
+		g.AddNode(op, inputs, []*onnx.Value{out})
+		return out
+	}
+	numbers := func(x ...int64) *onnx.Value { return g.AddInitializer(onnx.NewInt64s("numbers", x)) }
+	batch := node("Slice", node("Shape", g.Value("input_ids")), numbers(0), numbers(1))
+	times := node("Concat", batch, numbers(1, 1))
+	times.Producer.SetAttr(onnx.IntAttr("axis", 0))
+	v := g.Value("unsqueeze_13")
+	uses := slices.Clone(v.Uses())
+	rows := node("Tile", v, times)
+	for _, use := range uses {
+		use.Node.SetInput(use.Index, rows)
+	}
 }
 
 // numberOfRows gives cosines and positions their shapes by constants that say that all sequences share one row, and
