@@ -98,7 +98,7 @@ func (c *cacheChange) passCopies() error {
 func (c *cacheChange) buffer(s *cacheSite, k int) error {
 	past, present := s.node.Input(s.op.Pasts[k]), s.writing().OutputValue(1+k)
 	if !past.IsInput || past.Const != nil {
-		return fmt.Errorf("%q, the past of node %q, is not an input of the model", past.Name, s.node.Label())
+		return c.notAnInput(s.node, past)
 	}
 	if present == nil || !present.IsOutput() {
 		return fmt.Errorf("the model does not output the new cache of input %q at node %q", past.Name, s.node.Label())
@@ -140,7 +140,7 @@ func (c *cacheChange) measure() error {
 	sum, ok := c.sum(), false
 	if c.total, ok = c.source(sum); (!ok || c.total.input == nil) && !c.options.PastLength {
 		return errors.New("no input, such as an attention mask, is known to be as long as the cache plus the new " +
-			"tokens (a model that is already patched does not show it: patch the export)")
+			"tokens: add --past-length, or patch the export if this model is already patched, which does not show it")
 	}
 	if c.fresh, ok = c.source(c.added); !ok {
 		return errors.New("no input is known to be as long as the new tokens")

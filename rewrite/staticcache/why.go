@@ -45,9 +45,8 @@ func (c *cacheChange) unfused(v *onnx.Value, join *onnx.Node) error {
 				"from the length of %q, which node %q (Concat) has to join before", n.Label(), v.Name, bias.Name,
 				join.Outputs[0].Name, join.Label())
 		}
-		if of, t := c.patched.DataType(n.Input(0)), c.patched.DataType(v); of != t {
-			return fmt.Errorf("node %q (Attention) computes in %s and cannot write the cache %q in %s: convert the "+
-				"model with --dtype float16, or only for CUDA (--backend +CUDA)", n.Label(), of, v.Name, t)
+		if err := c.otherType(n, v); err != nil {
+			return err
 		}
 		return fmt.Errorf("node %q (Attention) reads %q, which node %q (Concat) joins from new rows and the "+
 			"cache %q, instead of the cache itself", n.Label(), join.Outputs[0].Name, join.Label(), v.Name)
@@ -65,6 +64,32 @@ func (c *cacheChange) unfused(v *onnx.Value, join *onnx.Node) error {
 	}
 	return fmt.Errorf("no fused attention reads the cache %q, which node %q (Concat) joins with new rows (inspect "+
 		"--why shows why)", v.Name, join.Label())
+}
+
+// otherType returns an error if attention computes in another type than a cache has.
+func (c *cacheChange) otherType(n *onnx.Node, cache *onnx.Value) error {
+	of, t := c.patched.DataType(n.Input(0)), c.patched.DataType(cache)
+	if of == t {
+		return nil
+	}
+	return fmt.Errorf("node %q (Attention) computes in %s and cannot write the cache %q in %s: convert the model with "+
+		"--dtype float16, or only for CUDA (--backend +CUDA)", n.Label(), of, cache.Name, t)
+}
+
+// notAnInput returns an error that says which node is between an input of the model and the past of attention.
+func (c *cacheChange) notAnInput(n *onnx.Node, past *onnx.Value) error {
+	for v := range onnx.Upstream(isConstant, past) {
+		if rank, _ := c.facts.Rank(v); !v.IsInput || v.Const != nil || rank < 3 || !c.facts.DataType(v).IsFloat() {
+			continue
+		}
+		if err := c.otherType(n, v); err != nil {
+			return err
+		}
+		return fmt.Errorf("node %q (%s) computes the past of node %q from the cache %q: expected an input that node "+
+			"%[3]q reads as it is, [batch, heads, tokens, width]", past.Producer.Label(), past.Producer.OpType,
+			n.Label(), v.Name)
+	}
+	return fmt.Errorf("%q, the past of node %q, is not an input of the model", past.Name, n.Label())
 }
 
 func isConstant(v *onnx.Value) bool { return v.IsConstant() }
