@@ -21,7 +21,7 @@ func (c *Change) find() error {
 		switch {
 		case op.Name != fused.AttentionName:
 			return fmt.Errorf("node %q (%s) keeps latents, and only the caches of %s can be paged: use --cache "+
-				"static, or an export that caches keys and values, without --mla-cache", n.Label(), op.Name, fused.AttentionName)
+				"static, or an export that caches keys and values", n.Label(), op.Name, fused.AttentionName)
 		case n.Input(fused.AttentionBias) != nil:
 			return fmt.Errorf("node %q adds %q to the scores, which is not known to be right for packed sequences",
 				n.Label(), n.Input(fused.AttentionBias).Name)

@@ -90,16 +90,6 @@ func TestWhichCachesBecomeBuffers(t *testing.T) {
 			m.sites[0].SetInput(fused.AttentionPastKey, m.Op("Neg", m.pasts[0]))
 			m.Graph.Nodes = []*onnx.Node{m.Graph.Nodes[1], m.Graph.Nodes[0]}
 		}, `(Neg) computes the past of node "attention0" from the cache "past_key0"`},
-		"a past of another type": {cache, func(m *made) {
-			x := m.Op("Cast", m.Input("half", onnx.Float16, cache...))
-			x.Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Float)))
-			m.sites[0].SetInput(fused.AttentionPastKey, x)
-			m.Graph.Nodes = []*onnx.Node{m.Graph.Nodes[1], m.Graph.Nodes[0]}
-		}, `computes in float32 and cannot write the cache "half" in float16: convert the model with --dtype float16`},
-		"a past that nothing brings": {cache, func(m *made) {
-			m.sites[0].SetInput(fused.AttentionPastKey, m.Op("RandomNormal"))
-			m.Graph.Nodes = []*onnx.Node{m.Graph.Nodes[1], m.Graph.Nodes[0]}
-		}, "is not an input of the model"},
 		"no present": {cache, func(m *made) { new(edit.Change).SetOutput(m.Graph, 2, m.sites[0].Outputs[1]) },
 			`does not output the new cache of input "past_value0"`},
 		"another reader of the past": {cache, func(m *made) { m.Output(m.Op("Neg", m.pasts[1])) },

@@ -249,8 +249,7 @@ func (c *cacheChange) counts(v *onnx.Value) bool {
 	return c.arePositions(c.runs, v, true) || c.arePositions(c.runs, v, false)
 }
 
-// repeated reports whether all readers of positions repeat them for each sequence. Their results are replaced then: to
-// repeat rows that exist already would make too many.
+// repeated reports whether all readers of positions repeat them for each sequence. Then their results are replaced.
 func (c *cacheChange) repeated(v *onnx.Value) bool {
 	for _, u := range v.Uses() {
 		if !u.Node.Is("Tile") && !u.Node.Is("Expand") || u.Index != 0 || !c.counts(u.Node.Outputs[0]) {

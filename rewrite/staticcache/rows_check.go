@@ -135,24 +135,25 @@ func (c *cacheChange) checkRowsAt(w int, lengths []int64, all map[*onnx.Value]*r
 		if err != nil {
 			return err
 		}
-		for _, v := range c.madeOf(all) {
-			x := all[v]
-			if fixed[v] && alone[v] != nil && sameElements(x, alone[v]) {
-				continue
-			}
-			if c.leaves(all, v) && !isRow(x, alone[v], b, batch) {
-				return fmt.Errorf("node %q (%s) computes %q from the positions of all sequences together, and it "+
-					"differs from its value for each sequence in a batch of one", v.Producer.Label(),
-					v.Producer.OpType, v.Name)
+		for _, n := range c.Model.Graph.Nodes {
+			for _, v := range n.Outputs {
+				x := all[v]
+				if x == nil || fixed[v] && alone[v] != nil && sameElements(x, alone[v]) {
+					continue
+				}
+				if c.leaves(all, v) && !isRow(x, alone[v], b, batch) {
+					return fmt.Errorf("node %q (%s) computes %q from the positions of all sequences together, and it "+
+						"differs from its value for each sequence in a batch of one", n.Label(), n.OpType, v.Name)
+				}
 			}
 		}
 	}
-	for _, v := range c.madeOf(all) {
+	for v, x := range all {
 		for _, use := range v.Uses() {
 			if fixed[v] {
 				continue
 			}
-			if all[use.Node.Outputs[0]] == nil && !c.takesRows(use, len(all[v].Shape), int64(batch), w) {
+			if all[use.Node.Outputs[0]] == nil && !c.takesRows(use, len(x.Shape), int64(batch), w) {
 				return fmt.Errorf("node %q (%s) reads %q, but is not known to take a row of it for each sequence",
 					use.Node.Label(), use.Node.OpType, v.Name)
 			}
@@ -198,18 +199,6 @@ func (c *cacheChange) atLengths(w int, lengths []int64) (map[*onnx.Value]*refere
 		}
 	}
 	return made, nil
-}
-
-// madeOf lists the values that were evaluated, in the order of the graph.
-func (c *cacheChange) madeOf(values map[*onnx.Value]*reference.Tensor) (list []*onnx.Value) {
-	for _, n := range c.Model.Graph.Nodes {
-		for _, v := range n.Outputs {
-			if v != nil && values[v] != nil {
-				list = append(list, v)
-			}
-		}
-	}
-	return list
 }
 
 // leaves reports whether an unknown node or an output reads a value computed from positions.
@@ -263,7 +252,7 @@ func (c *cacheChange) takesRows(use onnx.Use, rank int, batch int64, world int) 
 		}
 	}
 	switch {
-	case byRows || n.Is("GatherElements") && use.Index == 1 && n.AttrInt("axis", 0) != 0:
+	case byRows:
 		return len(shape) == rank
 	case n.Is("RotaryEmbedding"): // the standard's: its tables are [batch, sequence, width]
 		return use.Index > 0 && rank == 3

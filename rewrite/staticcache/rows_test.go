@@ -28,20 +28,28 @@ func TestRowLengthsOfADecoder(t *testing.T) {
 // repeatRow repeats the one row of positions for each sequence, as the decoder of Whisper does.
 func repeatRow(m *onnx.Model) {
 	g := m.Graph
-	node := func(op string, inputs ...*onnx.Value) *onnx.Value {
-		out := g.NewValue("made")
-		g.AddNode(op, inputs, []*onnx.Value{out})
-		return out
-	}
-	numbers := func(x ...int64) *onnx.Value { return g.AddInitializer(onnx.NewInt64s("numbers", x)) }
-	batch := node("Slice", node("Shape", g.Value("input_ids")), numbers(0), numbers(1))
-	times := node("Concat", batch, numbers(1, 1))
+	node, numbers := making(g)
+	times := node("Concat", node("Shape", g.Value("input_ids")), numbers(1, 1))
 	times.Producer.SetAttr(onnx.IntAttr("axis", 0))
-	v := g.Value("unsqueeze_13")
-	uses := slices.Clone(v.Uses())
-	rows := node("Tile", v, times)
-	for _, use := range uses {
-		use.Node.SetInput(use.Index, rows)
+	times.Producer.Inputs[0].Producer.SetAttr(onnx.IntAttr("end", 1))
+	uses := slices.Clone(g.Value("unsqueeze_13").Uses())
+	rows := node("Tile", g.Value("unsqueeze_13"), times)
+	readInstead(uses, rows)
+}
+
+// making returns functions that add nodes and constants to a graph.
+func making(g *onnx.Graph) (node func(string, ...*onnx.Value) *onnx.Value, numbers func(...int64) *onnx.Value) {
+	return func(op string, inputs ...*onnx.Value) *onnx.Value {
+		out := g.NewValue("made")
+		g.AddNode(op, inputs, []*onnx.Value{out}).Name = "of_" + op
+		return out
+	}, func(x ...int64) *onnx.Value { return g.AddInitializer(onnx.NewInt64s("numbers", x)) }
+}
+
+// readInstead makes readers read another value.
+func readInstead(uses []onnx.Use, v *onnx.Value) {
+	for _, use := range slices.Clone(uses) {
+		use.Node.SetInput(use.Index, v)
 	}
 }
 
@@ -69,32 +77,20 @@ func numberOfRows(m *onnx.Model) {
 			use.Node.SetInput(use.Index, v)
 		}
 	}
-	node := func(op string, inputs ...*onnx.Value) *onnx.Value {
-		out := g.NewValue("made")
-		g.AddNode(op, inputs, []*onnx.Value{out})
-		return out
-	}
-	numbers := func(x ...int64) *onnx.Value { return g.AddInitializer(onnx.NewInt64s("numbers", x)) }
+	node, numbers := making(g)
 	channels := node("Slice", node("Shape", g.Value("cos")), numbers(2), numbers(3))
 	tokens := g.Value("embedding")
 	uses := slices.Clone(tokens.Uses())
 	all := node("Concat", node("Slice", tokens, channels, numbers(1<<30), numbers(2)),
 		node("Slice", tokens, numbers(0), channels, numbers(2)))
 	all.Producer.SetAttr(onnx.IntAttr("axis", 2))
-	for _, use := range uses {
-		use.Node.SetInput(use.Index, all)
-	}
+	readInstead(uses, all)
 }
 
 // maskNew multiplies the new tokens by their columns of the mask, which are its last ones.
 func maskNew(m *onnx.Model) {
 	g := m.Graph
-	node := func(op string, inputs ...*onnx.Value) *onnx.Value {
-		out := g.NewValue("made")
-		g.AddNode(op, inputs, []*onnx.Value{out}).Name = "of_" + op
-		return out
-	}
-	numbers := func(x ...int64) *onnx.Value { return g.AddInitializer(onnx.NewInt64s("numbers", x)) }
+	node, numbers := making(g)
 	tokens := g.Value("embedding")
 	uses := slices.Clone(tokens.Uses())
 	fresh := node("Neg", node("Slice", node("Shape", g.Value("input_ids")), numbers(1), numbers(2)))
@@ -102,28 +98,18 @@ func maskNew(m *onnx.Model) {
 	factor := node("Unsqueeze", node("Cast", last), numbers(2))
 	factor.Producer.Input(0).Producer.SetAttr(onnx.IntAttr("to", int64(onnx.Float)))
 	masked := node("Mul", tokens, factor)
-	for _, use := range uses {
-		use.Node.SetInput(use.Index, masked)
-	}
+	readInstead(uses, masked)
 }
 
 // sumMask makes a decoder count the valid tokens as positions.
 func sumMask(m *onnx.Model) {
 	g := m.Graph
-	node := func(op string, inputs ...*onnx.Value) *onnx.Value {
-		out := g.NewValue("made")
-		g.AddNode(op, inputs, []*onnx.Value{out}).Name = "of_" + op
-		return out
-	}
-	numbers := func(x ...int64) *onnx.Value { return g.AddInitializer(onnx.NewInt64s("numbers", x)) }
+	node, numbers := making(g)
 	sum := node("Sub", node("CumSum", g.Value("attention_mask"), numbers(1)), numbers(1))
 	sum = node("Where", node("Equal", g.Value("attention_mask"), numbers(0)), numbers(1), sum)
 	start := node("Slice", node("Shape", g.Value("past_k1")), numbers(2), numbers(3))
 	fresh := node("Unsqueeze", node("Slice", sum, start, numbers(1<<30), numbers(1)), numbers(2))
-	old := g.Value("unsqueeze_13")
-	for _, use := range slices.Clone(old.Uses()) {
-		use.Node.SetInput(use.Index, fresh)
-	}
+	readInstead(g.Value("unsqueeze_13").Uses(), fresh)
 }
 
 func rowsOfADecoder(t *testing.T, change func(*onnx.Model)) {

@@ -66,7 +66,7 @@ func (c *cacheChange) unfused(v *onnx.Value, join *onnx.Node) error {
 		"--why shows why)", v.Name, join.Label())
 }
 
-// otherType returns an error if attention computes in another type than a cache has.
+// otherType returns an error if attention and cache have different types.
 func (c *cacheChange) otherType(n *onnx.Node, cache *onnx.Value) error {
 	of, t := c.patched.DataType(n.Input(0)), c.patched.DataType(cache)
 	if of == t {
@@ -76,18 +76,17 @@ func (c *cacheChange) otherType(n *onnx.Node, cache *onnx.Value) error {
 		"--dtype float16, or only for CUDA (--backend +CUDA)", n.Label(), of, cache.Name, t)
 }
 
-// notAnInput returns an error that says which node is between an input of the model and the past of attention.
+// notAnInput returns an error that names the node between an input and the past of attention.
 func (c *cacheChange) notAnInput(n *onnx.Node, past *onnx.Value) error {
 	for v := range onnx.Upstream(isConstant, past) {
-		if rank, _ := c.facts.Rank(v); !v.IsInput || v.Const != nil || rank < 3 || !c.facts.DataType(v).IsFloat() {
+		if !v.IsInput || v.Const != nil || !c.facts.DataType(v).IsFloat() {
 			continue
 		}
 		if err := c.otherType(n, v); err != nil {
 			return err
 		}
-		return fmt.Errorf("node %q (%s) computes the past of node %q from the cache %q: expected an input that node "+
-			"%[3]q reads as it is, [batch, heads, tokens, width]", past.Producer.Label(), past.Producer.OpType,
-			n.Label(), v.Name)
+		return fmt.Errorf("node %q (%s) computes the past of node %q from the cache %q, which must be [batch, heads, "+
+			"tokens, width] without it", past.Producer.Label(), past.Producer.OpType, n.Label(), v.Name)
 	}
 	return fmt.Errorf("%q, the past of node %q, is not an input of the model", past.Name, n.Label())
 }
