@@ -70,7 +70,8 @@ func pagedInputs(pool string) []op.Param {
 			Doc: "index in q of the first token of each sequence, then S; not descending"},
 		{Name: "past_seqlens", Type: "int32", Dims: "B", Doc: "tokens of each sequence that the pool has already"},
 		{Name: "block_table", Type: "int32", Dims: "B C",
-			Doc: "the blocks of each sequence, in order, 0 to N-1; -1 is allowed after the block of its last token"},
+			Doc: "the blocks of each sequence, in order, 0 to N-1; -1 is allowed after the block of its last token, " +
+				"any before the window of the first new one"},
 	}
 }
 
@@ -109,8 +110,8 @@ func (p *pagedBuilder) attended(s op.Site, keys, values *onnx.Value) *onnx.Value
 	index := b.Call("padded_index", "Min", b.Call("padded_token", "Add", p.column("starts_column", p.starts), p.step),
 		b.Call("last_token", "Sub", p.Size("tokens", b.In[PagedAttentionQ], 0), b.Integers("one", 1)))
 	give(AttentionQ, p.rowsOf("padded", b.In[PagedAttentionQ], index), s.Types[PagedAttentionQ])
-	give(AttentionK, p.ofSequences("sequence_keys", keys), op.F32)
-	give(AttentionV, p.ofSequences("sequence_values", values), op.F32)
+	give(AttentionK, p.ofSequences("sequence_keys", keys, attrs.Window), op.F32)
+	give(AttentionV, p.ofSequences("sequence_values", values, attrs.Window), op.F32)
 	give(AttentionBias, p.bias(attrs), op.F32)
 	if s.Has(PagedAttentionSink) {
 		give(AttentionSink, b.In[PagedAttentionSink], op.F32)
@@ -202,15 +203,20 @@ func (p *pagedBuilder) written(name string, cache, added int, slots *onnx.Value,
 	return p.Call(name, "Reshape", p.first(name+"_kept", filled, count, 0), shape)
 }
 
-// ofSequences returns the keys or values of each sequence, [B, longest, Hk, D] in float32. Those after its tokens are
-// 0: blocks may hold NaN there.
-func (p *pagedBuilder) ofSequences(name string, pool *onnx.Value) *onnx.Value {
+// ofSequences returns the keys or values of each sequence, [B, longest, Hk, D] in float32. Those that no new token sees
+// are 0: blocks may hold NaN there.
+func (p *pagedBuilder) ofSequences(name string, pool *onnx.Value, window int64) *onnx.Value {
 	shape := p.Call(name+"_pool", "Shape", pool)
 	flat := p.Joined(name+"_shape", 0, p.Integers("copied", 0), p.Integers("all_rows", -1),
 		p.Call(name+"_row", "Slice", shape, p.Integers("two", 2), p.Integers("four", 4)))
 	all := p.Call(name+"_all", "Reshape", p.rowsOf(name+"_blocks", pool, p.table), flat)
 	used := p.Float32(name+"_32", p.first(name+"_used", all, p.longest, 1))
-	exists := p.Call("exists", "Less", p.numbers("key", p.longest), p.column("length_column", p.lengths))
+	key := p.numbers("key", p.longest)
+	exists := p.Call("exists", "Less", key, p.column("length_column", p.lengths))
+	if window > 0 {
+		early := p.Call("first_window_begin", "Sub", p.column("past_column", p.past), p.IntAttribute("window"))
+		exists = p.Call("exists_in_window", "And", exists, p.Call("in_first_window", "Greater", key, early))
+	}
 	return p.Call(name, "Where", p.Call("exists_rows", "Unsqueeze", exists, p.Integers("behind", 2, 3)), used,
 		p.Number("zero", 0))
 }

@@ -88,13 +88,16 @@ struct Step {
     return nullptr;
   }
 
-  // Rows writes the row of each key of a sequence.
-  void Rows(size_t b, size_t* rows) const {
-    const size_t length = Length(b);
-    for (size_t j = 0; j < length; j += z.M) {
+  // Rows writes the row of each key of a sequence. The first key that a token sees stands for those before it: tiles of
+  // keys begin there.
+  void Rows(size_t b, size_t window, size_t* rows) const {
+    const size_t length = Length(b), last = static_cast<size_t>(past[b]) + 1;
+    const size_t seen = window > 0 && last > window ? std::min(length, last - window) : 0;
+    for (size_t j = seen / z.M * z.M; j < length; j += z.M) {
       const size_t first = Place(b, j), end = std::min(length, j + z.M);
       for (size_t i = j; i < end; ++i) rows[i] = first + (i - j);
     }
+    if (seen < length) std::fill_n(rows, seen, rows[seen]);
   }
 };
 
@@ -181,7 +184,7 @@ OrtStatus* Attend(OrtKernelContext* context, const HostMemory& memory, const Pag
     for (t.batch = 0; first + t.batch < z.B && step.Added(order[first + t.batch]) == t.queries; ++t.batch) {
       const size_t b = order[first + t.batch];
       room.sequences[t.batch] = {static_cast<size_t>(step.cum[b]), step.Length(b), end};
-      step.Rows(b, end);
+      step.Rows(b, static_cast<size_t>(attributes.window), end);
       end += step.Length(b);
     }
     if (t.queries == 0) continue;

@@ -84,6 +84,19 @@ class PagedAttentionTest(OpTest):
                 for threads in (1, 3):
                     np.testing.assert_array_equal(self.run_step(one, attributes, dtype, threads)[0], whole[new])
 
+    def test_freed_blocks(self):
+        """A block before the window of a sequence's first new token may be any: here one of NaN."""
+        for number in range(48):
+            dtype, block, window = (F32, F16, BF16)[number % 3], (1, 4, 16, 64)[number % 4], (1, 7, 90)[number // 4 % 3]
+            past = [0, window, 3 * window + number, 250]
+            inputs = self.step(past, [[1, 1, 1, 1], [5, 40, 1, 20]][number % 2], 4, 2, 64, 64, block, dtype)
+            table, run = inputs["block_table"], lambda: self.run_step(inputs, dict(ATTRIBUTES, window=window), dtype)
+            want, spare = run(), min(set(range(len(inputs["key_cache"]))) - set(table.flat))
+            for row, n in zip(table, past):
+                row[:max(0, n - window + 1) // block] = spare
+            for got, before in zip(run(), want):
+                np.testing.assert_array_equal(got, before, str(number))
+
     def bound(self, inputs, attributes):
         """Runs a node with the pools bound over themselves, and returns a function that returns the pools."""
         values = [inputs.get(name) for name in NAMES]
