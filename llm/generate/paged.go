@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/llm/paged"
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/onnx/roles"
@@ -13,9 +15,18 @@ import (
 
 // pagedLayout describes how to feed a model whose caches are pools of blocks (apply --cache paged).
 type pagedLayout struct {
-	pools                   []pool
-	scales                  []pool // of the codes in pools, [blocks, heads] (apply --cache-type)
-	cumulative, past, table port
+	pools            []pool
+	scales           []pool // of the codes in pools, [blocks, heads] (apply --cache-type)
+	cumulative, past port
+	tables           []port
+	groups           []poolGroup
+}
+
+// poolGroup is the pools, and scales, whose blocks one table names.
+type poolGroup struct {
+	table  port
+	window int // no token sees a key that is so many positions before it; 0 for layers that see all
+	pools  []pool
 }
 
 // all returns the pools and their scales.
@@ -35,7 +46,7 @@ func (l *layout) addPaged(in *roles.Input) {
 	case roles.Cumulative:
 		l.paged.cumulative = p
 	case roles.BlockTable:
-		l.paged.table = p
+		l.paged.tables = append(l.paged.tables, p)
 	default:
 		out := pool{past: p}
 		if v := in.Present(); v != nil {
@@ -84,13 +95,36 @@ func (l *layout) checkPaged(m *onnx.Model, pasts []*roles.Input) error {
 		}
 	}
 	l.others = rest
-	for _, p := range []port{l.paged.cumulative, l.paged.table, l.paged.past} {
-		if p.name == "" || len(l.paged.pools) == 0 {
+	for _, p := range []port{l.paged.cumulative, l.paged.past} {
+		if p.name == "" || len(l.paged.pools) == 0 || len(l.paged.tables) == 0 {
 			return errors.New("a model with pools of blocks needs inputs for pools, lengths and the block table")
 		}
 	}
+	l.paged.group(m)
 	l.limitPaged(m.Graph.Value(l.paged.past.name), map[*onnx.Value]bool{})
 	return nil
+}
+
+// group finds the pools of each table, by their names, and the longest window of the nodes that read it.
+func (l *pagedLayout) group(m *onnx.Model) {
+	windowed := func(s string) bool { return len(l.tables) > 1 && strings.Contains(s, "windowed") }
+	for _, t := range l.tables {
+		g, whole := poolGroup{table: t}, false
+		for _, p := range l.all() {
+			if windowed(p.past.dims[0].Param) != windowed(t.name) {
+				continue
+			}
+			g.pools = append(g.pools, p)
+		}
+		for _, u := range m.Graph.Value(t.name).Uses() {
+			w := u.Node.AttrInt(fused.AttrWindow, u.Node.AttrInt("local_window_size", 0))
+			g.window, whole = max(g.window, int(w)), whole || w <= 0 && !u.Node.Is("Shape")
+		}
+		if whole {
+			g.window = 0
+		}
+		l.groups = append(l.groups, g)
+	}
 }
 
 // limitPaged bounds the positions by the tables that they index. Positions are computed from the lengths.
@@ -122,21 +156,24 @@ const defaultPrefill, leastShared, leastPaged = 512, 16, 256
 // pagedBatch is the state of a batch whose sequences are in blocks of pools. Sequences of any lengths run together,
 // without padding, and those that begin alike share the blocks of their common prefix.
 type pagedBatch struct {
-	pool *paged.Pool
-	ends []pagedEnd
+	pools []*paged.Pool // by group
+	ends  []pagedEnd
+	keeps bool // frees no blocks before a window: a draft takes tokens back
 }
 
 // pagedEnd is the end of a sequence in the pools.
 type pagedEnd struct {
-	table  paged.Table
-	past   int // tokens in the pools
+	tables []paged.Table // by group
+	past   int           // tokens in the pools
 	ended  bool
 	logits [][]float32 // after the last token, and before it after those that are proposed
 	chosen []int64     // instead of logits, if the model chooses
 }
 
 func (p *pagedBatch) end(i int) {
-	p.pool.Release(&p.ends[i].table)
+	for k := range p.ends[i].tables {
+		p.pools[k].Release(&p.ends[i].tables[k])
+	}
 	p.ends[i].ended = true
 }
 
@@ -145,8 +182,8 @@ func (b *batch) advancePaged(ctx context.Context, chunk int) error {
 	if chunk <= 0 {
 		chunk = defaultPrefill
 	}
-	if b.paged.pool == nil {
-		if err := b.makePools(); err != nil {
+	if b.paged.pools == nil {
+		if err := b.makePools(chunk); err != nil {
 			return err
 		}
 	}
@@ -185,7 +222,8 @@ func (b *batch) planPaged(chunk int) []pagedPart {
 	return step
 }
 
-// waits reports whether a sequence must wait for the prefix that it shares with an earlier one, or forks from it.
+// waits reports whether a sequence must wait for the prefix that it shares with an earlier one, or forks from it. The
+// earlier one has not freed blocks then.
 func (b *batch) waits(i int) bool {
 	ids, from, most := b.sequences[i], -1, leastShared-1
 	for j, other := range b.sequences[:i] {
@@ -204,48 +242,71 @@ func (b *batch) waits(i int) bool {
 	if source.past < most {
 		return true
 	}
-	e.table, e.past = b.paged.pool.Fork(source.table, most), most
+	e.past = most
+	for k, p := range b.paged.pools {
+		e.tables[k] = p.Fork(source.tables[k], most)
+	}
 	return false
 }
 
-// makePools makes pools for the prompts and the first tokens after them.
-func (b *batch) makePools() error {
-	size := int(b.g.layout.paged.pools[0].past.dims[1].Value)
-	p, err := paged.New(size, 0)
-	if err != nil {
-		return err
-	}
+// makePools makes pools for the prompts and the first tokens after them, or for a window and the new tokens of a run.
+func (b *batch) makePools(chunk int) error {
+	l := b.g.layout.paged
+	size := int(l.pools[0].past.dims[1].Value)
 	after := leastPaged
 	if b.most > 0 {
 		after = min(after, b.most)
 	}
-	blocks := 0
-	for _, n := range b.prompts {
-		blocks += p.Needs(n + after)
+	for k, g := range l.groups {
+		p, err := paged.New(size, 0)
+		if err != nil {
+			return err
+		}
+		b.paged.pools = append(b.paged.pools, p)
+		blocks := 0
+		for _, prompt := range b.prompts {
+			n := prompt + after
+			if g.window > 0 && !b.paged.keeps {
+				n = min(n, g.window+min(chunk, prompt)+size)
+			}
+			blocks += p.Needs(n)
+		}
+		if err := b.extendPools(k, blocks); err != nil {
+			return err
+		}
 	}
-	b.paged.pool = p
-	return b.extendPools(blocks)
+	for i := range b.paged.ends {
+		b.paged.ends[i].tables = make([]paged.Table, len(l.groups))
+	}
+	return nil
 }
 
-// extendPools adds blocks to the pools and keeps their content.
-func (b *batch) extendPools(added int) error {
-	p, was := b.paged.pool, b.buffers
+// extendPools adds blocks to the pools of a group and keeps their content.
+func (b *batch) extendPools(k, added int) error {
+	l, p, was := b.g.layout.paged, b.paged.pools[k], b.buffers
+	grown := p.Blocks() > 0
 	p.Extend(added)
-	b.buffers = Buffers{Grown: was.Grown, Rows: true, Block: int(b.g.layout.paged.pools[0].past.dims[1].Value)}
-	if was.Count > 0 {
-		b.buffers.Grown++
-	}
-	b.buffers.Slots = p.Blocks() * b.buffers.Block
-	for _, c := range b.g.layout.paged.all() {
+	for _, c := range l.groups[k].pools {
 		dims := []int64{int64(p.Blocks())}
 		for _, d := range c.past.dims[1:] {
 			dims = append(dims, d.Value)
 		}
-		if err := b.replace(c.past.name, c.present, dims, 0, was.Count > 0); err != nil {
+		if err := b.replace(c.past.name, c.present, dims, 0, grown); err != nil {
 			return fmt.Errorf("cannot make pools of %d blocks: %w", dims[0], err)
 		}
 	}
-	b.buffers.Count = len(b.g.layout.paged.pools)
+	b.buffers = Buffers{Grown: was.Grown, Rows: true, Block: int(l.pools[0].past.dims[1].Value), Count: len(l.pools)}
+	if grown {
+		b.buffers.Grown++
+	}
+	for _, p := range b.paged.pools {
+		b.buffers.Slots = max(b.buffers.Slots, p.Blocks()*b.buffers.Block)
+	}
+	for _, c := range l.all() {
+		if v := b.held[c.past.name]; v != nil {
+			b.buffers.Bytes += (&onnx.Tensor{DataType: v.DataType, Dims: v.Dims}).Size()
+		}
+	}
 	return nil
 }
 
@@ -253,36 +314,17 @@ func (b *batch) extendPools(added int) error {
 func (b *batch) runPaged(ctx context.Context, step []pagedPart) error {
 	l, p := b.g.layout, b.paged
 	var ids, cumulative, past []int64
-	columns := 1
 	for _, part := range step {
 		e, begin := &p.ends[part.sequence], len(ids)
 		ids = append(ids, b.sequences[part.sequence][e.past:e.past+part.added]...)
 		cumulative, past = append(cumulative, int64(begin)), append(past, int64(e.past))
-		copies, err := p.pool.Write(&e.table, e.past, e.past+part.added)
-		for errors.Is(err, paged.ErrFull) {
-			if err = b.extendPools(max(1, p.pool.Blocks())); err == nil {
-				copies, err = p.pool.Write(&e.table, e.past, e.past+part.added)
+		for k := range l.paged.groups {
+			if err := b.write(e, k, e.past+part.added); err != nil {
+				return err
 			}
 		}
-		if err != nil {
-			return err
-		}
-		for _, c := range copies {
-			for _, x := range l.paged.all() {
-				if err := b.held[x.past.name].CopyRow(int(c.To), int(c.From)); err != nil {
-					return err
-				}
-			}
-		}
-		columns = max(columns, len(e.table.Blocks))
 	}
 	cumulative = append(cumulative, int64(len(ids)))
-	table := slices.Repeat([]int64{-1}, len(step)*columns)
-	for k, part := range step {
-		for c, block := range p.ends[part.sequence].table.Blocks {
-			table[k*columns+c] = int64(block)
-		}
-	}
 	feed := func(p port, list []int64, dims ...int64) error {
 		t, err := values(p, dims, func(i int) int64 { return list[i] })
 		if err != nil {
@@ -291,7 +333,11 @@ func (b *batch) runPaged(ctx context.Context, step []pagedPart) error {
 		return b.binding.Input(t)
 	}
 	err := errors.Join(feed(l.ids, ids, int64(len(ids))), feed(l.paged.cumulative, cumulative, int64(len(cumulative))),
-		feed(l.paged.past, past, int64(len(past))), feed(l.paged.table, table, int64(len(step)), int64(columns)))
+		feed(l.paged.past, past, int64(len(past))))
+	for k, g := range l.paged.groups {
+		table, columns := b.tableOf(step, k)
+		err = errors.Join(err, feed(g.table, table, int64(len(step)), int64(columns)))
+	}
 	for _, p := range l.others {
 		err = errors.Join(err, feed(p, make([]int64, len(ids)), int64(len(ids))))
 	}
@@ -311,6 +357,43 @@ func (b *batch) runPaged(ctx context.Context, step []pagedPart) error {
 		return err
 	}
 	return b.keepRows(step, cumulative)
+}
+
+// write frees blocks of a group before the window of a sequence, and gives it those of its tokens up to end.
+func (b *batch) write(e *pagedEnd, k, end int) error {
+	g, p := b.g.layout.paged.groups[k], b.paged.pools[k]
+	if g.window > 0 && !b.paged.keeps {
+		p.Drop(&e.tables[k], e.past-g.window+1)
+	}
+	copies, err := p.Write(&e.tables[k], e.past, end)
+	for errors.Is(err, paged.ErrFull) {
+		if err = b.extendPools(k, max(1, p.Blocks())); err == nil {
+			copies, err = p.Write(&e.tables[k], e.past, end)
+		}
+	}
+	for _, c := range copies {
+		for _, x := range g.pools {
+			err = errors.Join(err, b.held[x.past.name].CopyRow(int(c.To), int(c.From)))
+		}
+	}
+	return err
+}
+
+// tableOf returns the block table of a group for a run. The first block that is kept stands for those that are freed.
+func (b *batch) tableOf(step []pagedPart, k int) (table []int64, columns int) {
+	columns = 1
+	for _, part := range step {
+		columns = max(columns, len(b.paged.ends[part.sequence].tables[k].Blocks))
+	}
+	table = slices.Repeat([]int64{-1}, len(step)*columns)
+	for row, part := range step {
+		t := b.paged.ends[part.sequence].tables[k]
+		kept := t.Dropped()
+		for c := range t.Blocks {
+			table[row*columns+c] = int64(t.Blocks[max(c, kept)])
+		}
+	}
+	return table, columns
 }
 
 // pagedRows describes the choice of tokens in a run: after the last token of each part that ends a sequence, and before

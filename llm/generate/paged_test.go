@@ -61,14 +61,19 @@ func TestPaged(t *testing.T) {
 	}
 }
 
+// someText returns 90 tokens.
+func someText() (text []int64) {
+	for i := range int64(90) {
+		text = append(text, (i*i+3*i+1)%160)
+	}
+	return text
+}
+
 // TestPagedPrefixes generates from prompts that begin alike, some of which end before others, in pools that grow, and
 // compares the tokens with the model as exported.
 func TestPagedPrefixes(t *testing.T) {
 	const name = "llama-kv-dynamo-fp32"
-	var text []int64
-	for i := range int64(90) {
-		text = append(text, (i*i+3*i+1)%160)
-	}
+	text := someText()
 	prompts := [][]int64{text[:64], append(slices.Clone(text[:40]), 7, 8, 9), text[:64], text[:17], text, {5},
 		append(slices.Clone(text[:80]), 3)}
 	exported := open(t, modelPath(name))
@@ -93,14 +98,79 @@ func TestPagedPrefixes(t *testing.T) {
 	}
 }
 
+// windowed returns a model of two layers, some of which see only the tokens of a window, and the model with pools.
+func windowed(t *testing.T, window, block int64, layers ...int) (exported, pools string) {
+	t.Helper()
+	m, err := onnx.Read(modelPath("llama-kv-dynamo-fp32"))
+	must(t, err)
+	defer m.Close()
+	g := m.Graph
+	node := func(op string, in ...*onnx.Value) *onnx.Value {
+		out := g.NewValue("window")
+		g.AddNode(op, in, []*onnx.Value{out})
+		return out
+	}
+	begin := node("Sub", g.Value("unsqueeze_9"), g.AddInitializer(onnx.NewInt64s("size", []int64{window})))
+	seen := node("And", g.Value("bitwise_and_1"), node("Greater", g.Value("unsqueeze_12"), begin))
+	old, uses := g.Value("val_233").Producer, slices.Clone(g.Value("val_233").Uses())
+	bias := node("Where", node("Expand", seen, g.Value("val_78")), old.Input(1), old.Input(2))
+	for _, i := range layers {
+		uses[i].Node.SetInput(uses[i].Index, bias)
+	}
+	must(t, g.Sort())
+	exported, pools = filepath.Join(t.TempDir(), "windowed.onnx"), filepath.Join(t.TempDir(), "pools.onnx")
+	must(t, onnx.Write(exported, m))
+	r, err := rewrite.Apply(m, rewrite.Request{AssumeAvailable: true, PagedCache: block})
+	must(t, err)
+	if r.Paged.Window != window {
+		t.Fatalf("a window of %d tokens is reported", r.Paged.Window)
+	}
+	must(t, onnx.Write(pools, m))
+	return exported, pools
+}
+
+// TestPagedWindows generates from models with windows, whose freed blocks other sequences take: prompts that share more
+// than a window, chunks that cross its edge, and drafts that take tokens back.
+func TestPagedWindows(t *testing.T) {
+	text := someText()
+	prompts := [][]int64{text[:64], append(slices.Clone(text[:40]), 7), text[:17], text, {5},
+		append(slices.Clone(text[:80]), 3)}
+	_, draft := windowed(t, 3, 2, 0, 1)
+	for _, layers := range [][]int{{1}, {0, 1}} {
+		exported, pools := windowed(t, 21, 4, layers...)
+		plain, g := open(t, exported), openWithKernels(t, pools)
+		var want [][]int64
+		for _, p := range prompts {
+			want = append(want, tokens(t, plain, generate.Options{MaxTokens: 120}, p)[0].IDs)
+		}
+		ways := []*generate.Generator{g, g, g, open(t, pools), open(t, reverted(t, pools))}
+		drafts := generate.Options{Draft: openWithKernels(t, draft), Speculate: 30}
+		for i, o := range []generate.Options{{}, {PrefillSize: 7}, drafts, {}, {}} {
+			o.MaxTokens = 120
+			for k, s := range tokens(t, ways[i], o, prompts...) {
+				if !slices.Equal(s.IDs, want[k]) {
+					t.Errorf("layers %v, way %d, prompt %d: %v, want %v", layers, i, k, s.IDs, want[k])
+				}
+			}
+		}
+		r, err := g.Start(generate.Options{MaxTokens: 400}, []int64{5})
+		must(t, err)
+		for _, err := range r.Tokens(t.Context()) {
+			must(t, err)
+		}
+		const layer = 2 * 2 * 16 * 4 // bytes of a token: pools, heads, channels
+		most := int64(layer * (len(layers)*(21+1+4+2) + (2-len(layers))*2*(1+256+3)))
+		if n, b := len(r.Sequences()[0].IDs), r.Buffers(); n != 400 || b.Bytes > most {
+			t.Errorf("layers %v: %d tokens in %d bytes, want at most %d", layers, n, b.Bytes, most)
+		}
+	}
+}
+
 // TestPagedCodes generates from pools of codes: the same tokens by kernels and definitions, alone and with other
 // prompts that begin alike, whose last common block is copied with its scales, in pools that grow.
 func TestPagedCodes(t *testing.T) {
 	const name = "llama-kv-dynamo-fp32"
-	var text []int64
-	for i := range int64(40) {
-		text = append(text, (i*i+3*i+1)%160)
-	}
+	text := someText()[:40]
 	prompts := [][]int64{text[:33], append(slices.Clone(text[:21]), 7, 8, 9), {5}, text}
 	for _, codes := range []onnx.DataType{onnx.Int8, onnx.Float8E4M3FN} {
 		path := withCodes(t, name, 8, true, codes)

@@ -41,6 +41,8 @@ type Cache struct {
 type Paged struct {
 	*Signature                    // its Caches are the pools, without an axis of sequences or tokens
 	Cumulative, Past, Table Port  // the lengths, and the blocks of each sequence
+	Windowed                *Port // the blocks of layers with a window, if others have none, else nil
+	Window                  int64 // the longest of these
 	Block                   int64 // tokens of a block
 }
 
@@ -68,7 +70,11 @@ func DescribePaged(m *onnx.Model) (*Paged, error) {
 	}
 	p := &Paged{Signature: l.signature(m), Block: l.paged.pools[0].past.dims[1].Value}
 	of := portsOf(m)
-	p.Cumulative, p.Past, p.Table = of(l.paged.cumulative), of(l.paged.past), of(l.paged.table)
+	p.Cumulative, p.Past, p.Table = of(l.paged.cumulative), of(l.paged.past), of(l.paged.tables[0])
+	if len(l.paged.tables) > 1 {
+		t := of(l.paged.tables[1])
+		p.Windowed, p.Window = &t, int64(l.paged.groups[1].window)
+	}
 	return p, nil
 }
 

@@ -171,6 +171,9 @@ func (r *Run) draft(ctx context.Context, d drafts, row int, s *sequence, text []
 			return nil, err
 		}
 		b.sampler, b.steady, b.presents = sampler, false, map[string]*ort.Value{}
+		if b.paged != nil {
+			b.paged.keeps = true
+		}
 		d[row] = b
 	} else if err := b.follow(text); err != nil {
 		return nil, err

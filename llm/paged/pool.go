@@ -18,8 +18,20 @@ type Pool struct {
 	free []int32 // the blocks that no table has; the last one is taken first
 }
 
+// Freed is in a table for each block that Drop has freed.
+const Freed = -1
+
 // Table is the blocks of one sequence, in order. The zero value is an empty one.
 type Table struct{ Blocks []int32 }
+
+// Dropped returns the number of blocks that Drop has freed.
+func (t Table) Dropped() int {
+	n := 0
+	for n < len(t.Blocks) && t.Blocks[n] == Freed {
+		n++
+	}
+	return n
+}
 
 // Copy asks the caller to copy the contents of a block to another one, before the next run of the model.
 type Copy struct{ From, To int32 }
@@ -55,17 +67,27 @@ func (p *Pool) Extend(n int) {
 func (p *Pool) Needs(n int) int { return (n + p.size - 1) / p.size }
 
 // Fork returns a table that shares the blocks of the first n tokens of another one. The last of them may be full only
-// in part: Write replaces it before it is written.
+// in part: Write replaces it before it is written. Blocks that were freed are freed in both.
 func (p *Pool) Fork(t Table, n int) Table {
 	shared := slices.Clone(t.Blocks[:p.Needs(n)])
 	for _, b := range shared {
-		p.refs[b]++
+		if b != Freed {
+			p.refs[b]++
+		}
 	}
 	return Table{shared}
 }
 
+// Drop frees the blocks of a table whose tokens are all before number n.
+func (p *Pool) Drop(t *Table, n int) {
+	for i := t.Dropped(); (i+1)*p.size <= n && i < len(t.Blocks); i++ {
+		p.release(t.Blocks[i])
+		t.Blocks[i] = Freed
+	}
+}
+
 // Write gives the table blocks for the tokens from begin to end-1 that no other table has: free ones after its last
-// block, and copies of shared ones. If it returns ErrFull, nothing has changed.
+// block, and copies of shared ones. If it returns ErrFull, nothing has changed. The blocks must not be freed.
 func (p *Pool) Write(t *Table, begin, end int) ([]Copy, error) {
 	var shared []int
 	for i := begin / p.size; i < min(p.Needs(end), len(t.Blocks)); i++ {
@@ -93,11 +115,17 @@ func (p *Pool) Write(t *Table, begin, end int) ([]Copy, error) {
 // Release returns the blocks of a table, which is empty then. A block is free when no table has it.
 func (p *Pool) Release(t *Table) {
 	for _, b := range t.Blocks {
-		if p.refs[b]--; p.refs[b] == 0 {
-			p.free = append(p.free, b)
+		if b != Freed {
+			p.release(b)
 		}
 	}
 	t.Blocks = nil
+}
+
+func (p *Pool) release(b int32) {
+	if p.refs[b]--; p.refs[b] == 0 {
+		p.free = append(p.free, b)
+	}
 }
 
 func (p *Pool) take() int32 {

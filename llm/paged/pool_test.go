@@ -22,12 +22,13 @@ func TestPool(t *testing.T) {
 	type sequence struct {
 		table  paged.Table
 		tokens []int
+		freed  int // tokens that may be in no block
 	}
 	var live []*sequence
 	full, copied := 0, 0
-	for step := range 20000 {
+	for step := range 40000 {
 		switch {
-		case step == 10000:
+		case step == 20000:
 			p.Extend(16)
 		case len(live) > 5 || len(live) > 0 && r.IntN(16) == 0:
 			k := r.IntN(len(live))
@@ -35,13 +36,20 @@ func TestPool(t *testing.T) {
 			live = slices.Delete(live, k, k+1)
 		case len(live) > 0 && r.IntN(6) == 0:
 			from := live[r.IntN(len(live))]
-			n := r.IntN(len(from.tokens) + 1)
-			live = append(live, &sequence{p.Fork(from.table, n), slices.Clone(from.tokens[:n])})
+			n := max(from.freed, r.IntN(len(from.tokens)+1))
+			live = append(live, &sequence{p.Fork(from.table, n), slices.Clone(from.tokens[:n]), from.freed})
+		case len(live) > 0 && r.IntN(60) == 0:
+			s := live[r.IntN(len(live))]
+			s.freed = max(s.freed, r.IntN(len(s.tokens)+1)-3)
+			p.Drop(&s.table, s.freed)
+			if n := s.table.Dropped(); n != max(0, s.freed/size) {
+				t.Fatalf("step %d: %d blocks are dropped of %d tokens", step, n, s.freed)
+			}
 		case len(live) == 0 || r.IntN(10) == 0:
 			live = append(live, &sequence{})
 		default:
 			s := live[r.IntN(len(live))]
-			begin := len(s.tokens) - r.IntN(min(len(s.tokens), 3)+1) // at times a step back
+			begin := max(s.freed, len(s.tokens)-r.IntN(min(len(s.tokens), 3)+1)) // at times a step back
 			end := begin + 1 + r.IntN(6)
 			free, before := p.Free(), slices.Clone(s.table.Blocks)
 			copies, err := p.Write(&s.table, begin, end)
@@ -64,12 +72,17 @@ func TestPool(t *testing.T) {
 		used := map[int32]bool{}
 		for _, s := range live {
 			for i, want := range s.tokens {
+				if i < s.freed {
+					continue
+				}
 				if got := content[s.table.Blocks[i/size]][i%size]; got != want {
 					t.Fatalf("step %d: token %d is %x, want %x", step, i, got, want)
 				}
 			}
 			for _, b := range s.table.Blocks {
-				used[b] = true
+				if b != paged.Freed {
+					used[b] = true
+				}
 			}
 		}
 		if len(used)+p.Free() != p.Blocks() {

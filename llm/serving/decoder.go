@@ -16,6 +16,7 @@ import (
 type decoder struct {
 	*generate.Signature                 // Caches has only keys and values
 	paged               *generate.Paged // nil unless the caches are pools for genai's Engine
+	windowed            []*onnx.Node    // attention that read the second table
 	window              *genAIWindow    // of the layers with rings of blocks, or nil
 	states              []generate.Cache
 	edit                edit.Change

@@ -89,6 +89,7 @@ func (d *decoder) fitEngine(f *GenAIFolder) error {
 	if err := d.orderPools(); err != nil {
 		return err
 	}
+	d.joinTables()
 	if d.onlyOnCUDA() {
 		if err := d.passMetadata(); err != nil {
 			return err

@@ -32,53 +32,45 @@ func isPagedAttention(n *onnx.Node) bool {
 	return n.OpType == fused.PagedAttentionName && (n.Domain == fused.Domain || n.Domain == onnx.Microsoft)
 }
 
-// windowOf returns the keys that a token sees in a node, 0 for all.
-func windowOf(n *onnx.Node) int64 {
-	if isOnnxruntimes(n) {
-		return max(0, n.AttrInt("local_window_size", 0))
+// joinTables makes all layers read one table, until makeRings.
+func (d *decoder) joinTables() {
+	if d.paged.Windowed == nil {
+		return
 	}
-	return fused.Read[fused.PagedAttention](n.Attributes).Window
+	for _, n := range d.g.Nodes {
+		if isPagedAttention(n) && n.Input(fused.PagedAttentionBlockTable) == d.paged.Windowed.Value {
+			d.windowed = append(d.windowed, n)
+		}
+	}
+	d.edit.Reread(d.paged.Windowed.Value, d.paged.Table.Value)
 }
 
 // makeRings makes layers with windows read a second table if their rings are shorter than a sequence.
 func (d *decoder) makeRings(context int64) error {
-	w, windowed := genAIWindow{}, map[*onnx.Value]bool{} // pools
-	for _, n := range d.g.Nodes {
-		if !isPagedAttention(n) {
-			continue
-		}
-		keys := n.Input(fused.PagedAttentionKeyCache)
-		if size := windowOf(n); size > 0 {
-			w.Size, windowed[keys] = max(w.Size, size), true
-		}
+	if d.paged.Windowed == nil {
+		return nil
 	}
-	for _, n := range d.g.Nodes { // layers that share pools
-		if isPagedAttention(n) && windowOf(n) == 0 {
-			delete(windowed, n.Input(fused.PagedAttentionKeyCache))
-		}
-	}
+	w, table := genAIWindow{Size: d.paged.Window}, d.paged.Windowed.Value
 	for i := range len(d.Caches) / 2 {
-		if windowed[d.Caches[2*i].Past.Value] {
-			w.Layers = append(w.Layers, i)
+		for _, n := range d.windowed {
+			if n.Input(fused.PagedAttentionKeyCache) == d.Caches[2*i].Past.Value && !slices.Contains(w.Layers, i) {
+				w.Layers = append(w.Layers, i)
+			}
 		}
 	}
 	block := d.paged.Block
-	ring := (engineChunk + w.Size - 1 + block - 1) / block * block
-	if len(w.Layers) == 0 || len(w.Layers) == len(d.Caches)/2 || ring >= context {
+	if (engineChunk+w.Size-1+block-1)/block*block >= context {
+		d.edit.RemovePort(d.g, table)
 		return nil
 	}
-	t, _ := d.paged.Table.Value.Type()
-	table := d.edit.AddInput(d.g, engineWindowed, t)
-	if err := d.edit.Rename(d.g, table, engineWindowed); err != nil {
-		return err
-	}
-	for _, n := range d.g.Nodes {
-		if isPagedAttention(n) && windowed[n.Input(fused.PagedAttentionKeyCache)] {
-			d.edit.SetInput(n, fused.PagedAttentionBlockTable, table)
-		}
+	for _, n := range d.windowed {
+		d.edit.SetInput(n, fused.PagedAttentionBlockTable, table)
 	}
 	d.window = &w
-	return nil
+	if table.Name == engineWindowed {
+		return nil
+	}
+	return d.edit.Rename(d.g, table, engineWindowed)
 }
 
 // rings reports whether layer i has rings.

@@ -29,9 +29,14 @@ func (c *Change) change() error {
 		return c.edit.AddInput(g, name, onnx.Type{DataType: onnx.Int32, HasShape: true, Dims: []onnx.Dim{tokens(size)}})
 	}
 	c.cumulative, c.past = lengths(CumulativeName, "sequences_and_one"), lengths(PastName, "sequences")
-	c.table = lengths(TableName, "sequences")
-	c.edit.SetType(c.table, onnx.Type{DataType: onnx.Int32, HasShape: true,
-		Dims: []onnx.Dim{tokens("sequences"), tokens("blocks_of_sequence")}})
+	table := func(name string) *onnx.Value {
+		return c.edit.AddInput(g, name, onnx.Type{DataType: onnx.Int32, HasShape: true,
+			Dims: []onnx.Dim{tokens("sequences"), tokens("blocks_of_sequence")}})
+	}
+	c.table = table(TableName)
+	if c.rings = c.table; c.findWindowed() {
+		c.rings = table(WindowedName)
+	}
 	cum := c.cast("cumulative_lengths", c.cumulative)
 	c.starts = c.compute("Slice", g.NewValue("sequence_starts"), cum, c.integers("first", 0), c.integers("last", -1))
 	c.ends = c.compute("Slice", g.NewValue("sequence_ends"), cum, c.integers("second", 1), c.integers("end",
@@ -151,6 +156,9 @@ func (c *Change) attend(s *site) error {
 	give(fused.PagedAttentionCumulativeSequenceLength, c.cumulative, onnx.Int32)
 	give(fused.PagedAttentionPastSeqlens, c.past, onnx.Int32)
 	give(fused.PagedAttentionBlockTable, c.table, onnx.Int32)
+	if c.windowed[s.past[0]] {
+		in[fused.PagedAttentionBlockTable] = c.rings
+	}
 	if sink := n.Input(fused.AttentionSink); sink != nil {
 		give(fused.PagedAttentionSink, sink, onnx.Float)
 	} else {
@@ -273,7 +281,7 @@ func (c *Change) declare() error {
 			seen[past] = true
 			t, _ := past.Type()
 			heads, width := roles.Number(t.Dims[1]), roles.Number(t.Dims[3])
-			t.Dims = []onnx.Dim{{Value: -1, Param: "blocks"}, {Value: c.block}, heads, width}
+			t.Dims = []onnx.Dim{{Value: -1, Param: c.blocksOf(past)}, {Value: c.block}, heads, width}
 			if c.codes != onnx.Undefined {
 				t.DataType = c.codes
 				c.report.ScaleBytes += heads.Value * int64(onnx.Float.Bits()) / 8

@@ -279,7 +279,7 @@ func (c *Change) eachStep(o reference.Options, pools map[*onnx.Value]*reference.
 	tables := map[int][]int64{}
 	for i, step := range stepsTried {
 		env := map[*onnx.Value]*reference.Tensor{}
-		cum, lengths, table, most := []int64{0}, []int64{}, []int64{}, 3
+		cum, lengths, table, rings, most := []int64{0}, []int64{}, []int64{}, []int64{}, 3
 		for j, at := range step {
 			if at.from != at.sequence {
 				tables[at.sequence] = slices.Clone(tables[at.from][:at.past/blockTried])
@@ -289,7 +289,7 @@ func (c *Change) eachStep(o reference.Options, pools map[*onnx.Value]*reference.
 			}
 			cum, lengths = append(cum, cum[j]+int64(at.new)), append(lengths, int64(at.past))
 			row := slices.Concat(tables[at.sequence], slices.Repeat([]int64{-1}, most))
-			table = append(table, row[:most]...)
+			table, rings = append(table, row[:most]...), append(rings, c.ringOf(row[:most], at.past)...)
 			for _, v := range c.packed {
 				if env[v], err = appendTokens(env[v], c.trial.steps[i][j][v]); err != nil {
 					return err
@@ -302,6 +302,9 @@ func (c *Change) eachStep(o reference.Options, pools map[*onnx.Value]*reference.
 		env[c.cumulative] = reference.NewInts(onnx.Int32, []int{len(cum)}, cum)
 		env[c.past] = reference.NewInts(onnx.Int32, []int{len(lengths)}, lengths)
 		env[c.table] = reference.NewInts(onnx.Int32, []int{len(step), most}, table)
+		if len(c.windowed) > 0 {
+			env[c.rings] = reference.NewInts(onnx.Int32, []int{len(step), most}, rings)
+		}
 		if err := c.eval(o, env); err != nil {
 			return err
 		}

@@ -29,6 +29,8 @@ const (
 	CumulativeName = "cumulative_sequence_lengths"
 	PastName       = "past_sequence_lengths"
 	TableName      = "block_table"
+	// WindowedName is the table of layers with a window, if others have none.
+	WindowedName = "block_table_windowed"
 )
 
 // Parse parses the option for caches: "paged", or "paged=N" for blocks of N tokens.
@@ -53,6 +55,7 @@ type Report struct {
 	Block         int64    `json:"block"`            // tokens of a block
 	Pools         []string `json:"pools"`            // the inputs [blocks, block, heads, width]
 	BytesPerToken int64    `json:"bytes_per_token"`  // in all pools together
+	Window        int64    `json:"window,omitempty"` // the longest window of attention, 0 without any
 	Packed        []string `json:"packed"`           // the inputs [tokens, ...]
 	Removed       []string `json:"removed"`          // inputs that follow from the lengths, or are not read
 	LastOnly      bool     `json:"last_only"`        // one row of logits per sequence, instead of per token
@@ -83,9 +86,13 @@ func (r *Report) Text() string {
 		parts = fmt.Sprintf("; proven by parts, with stand-ins for %s with constant weights",
 			english.Counted(r.StandIns, "product"))
 	}
+	window := ""
+	if r.Window > 0 {
+		window = fmt.Sprintf("; layers with a window read the last %d tokens", r.Window)
+	}
 	return fmt.Sprintf("%s, %d pools (%s) of blocks of %d tokens, %d bytes per block in all pools (%.4g per token); "+
-		"%s packed, logits of %s%s%s%s", r.Form, len(r.Pools), english.Some(r.Pools), r.Block, bytes,
-		float64(bytes)/float64(r.Block), english.Some(r.Packed), rows, merged, parts, r.typeText())
+		"%s packed, logits of %s%s%s%s%s", r.Form, len(r.Pools), english.Some(r.Pools), r.Block, bytes,
+		float64(bytes)/float64(r.Block), english.Some(r.Packed), rows, window, merged, parts, r.typeText())
 }
 
 // Buffers are the values of a model whose caches are buffers with a length for each sequence (staticcache.Apply).
@@ -120,8 +127,10 @@ type Change struct {
 	lastOnly  bool
 
 	cumulative, past, table *onnx.Value
-	starts, ends            *onnx.Value // [B]
-	row                     *onnx.Value // the position of each token, [1, tokens]; nil if nothing reads positions
+	windowed                map[*onnx.Value]bool // pools
+	rings                   *onnx.Value          // the table of these pools, or table
+	starts, ends            *onnx.Value          // [B]
+	row                     *onnx.Value          // the position of each token, [1, tokens]; nil if nothing reads it
 	report                  *Report
 }
 

@@ -38,8 +38,9 @@ func (c *Change) quantize() error {
 		return nil
 	}
 	g, pools := c.Model.Graph, map[*onnx.Value]*codedPool{}
-	dims := func(heads onnx.Dim) onnx.Type {
-		return onnx.Type{DataType: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Value: -1, Param: "blocks"}, heads}}
+	dims := func(pool *onnx.Value, heads onnx.Dim) onnx.Type {
+		return onnx.Type{DataType: onnx.Float, HasShape: true,
+			Dims: []onnx.Dim{{Value: -1, Param: c.blocksOf(pool)}, heads}}
 	}
 	for _, s := range c.sites {
 		n := s.node
@@ -54,7 +55,7 @@ func (c *Change) quantize() error {
 			p := pools[past]
 			if p == nil {
 				t, _ := past.Type()
-				scale := c.edit.AddInput(g, past.Name+"_scale", dims(roles.Number(t.Dims[1])))
+				scale := c.edit.AddInput(g, past.Name+"_scale", dims(past, roles.Number(t.Dims[1])))
 				p = &codedPool{codes: past, scale: scale}
 				pools[past] = p
 				c.coded = append(c.coded, p)
@@ -78,7 +79,7 @@ func (c *Change) quantize() error {
 			if p := s.present[k]; p != nil && p.IsOutput() {
 				t, _ := p.Type()
 				c.edit.AddOutput(g, v)
-				c.edit.SetType(v, dims(roles.Number(t.Dims[1])))
+				c.edit.SetType(v, dims(s.past[k], roles.Number(t.Dims[1])))
 			}
 		}
 	}

@@ -84,12 +84,13 @@ class Engine:
         """A run has up to prompt_tokens tokens of prompts, in chunks. The pools have room for pool tokens."""
         self.session = open_session(model, threads)
         inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
-        if "block_table" not in {x.name for x in inputs}:
+        self.tables = [x.name for x in inputs if x.name.startswith("block_table")]  # also that of layers with a window
+        if not self.tables:
             raise ValueError(f"{model} has no input block_table: patch it with --cache paged")
         self.logits, [number, self.vocabulary] = next((x.name, x.shape) for x in outputs if len(x.shape) == 2)
         self.last_only = number != next(x.shape[0] for x in inputs if x.name == "input_ids")
         # Pools [blocks, block, heads, width] and, of apply --cache-type, the scales [blocks, heads] of their codes.
-        pasts = [x for x in inputs if len(x.shape) == 4 or len(x.shape) == 2 and x.name != "block_table"]
+        pasts = [x for x in inputs if len(x.shape) == 4 or len(x.shape) == 2 and x.name not in self.tables]
         self.samples = "sample_controls" in {x.name for x in self.session.get_overridable_initializers()}
         presents = [x for x in outputs if len(x.shape) > 1 and x.name != self.logits]
         self.block, self.rows, self.room = next(x.shape[1] for x in pasts if len(x.shape) == 4), rows, room
@@ -216,7 +217,7 @@ class Engine:
             "input_ids": np.array([t for _, r, n in parts for t in r.tokens[r.past : r.past + n]], np.int64),
             "cumulative_sequence_lengths": cumulative,
             "past_sequence_lengths": np.array([row.past for _, row, _ in parts], np.int32),
-            "block_table": table,
+            **dict.fromkeys(self.tables, table),
         }.items():
             binding.bind_cpu_input(name, values)
         for name, values in sample.items():  # with defaults, which bind_cpu_input does not find
