@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,8 +28,8 @@ type block struct {
 	taken map[onnx.Use]Layout
 	// divided are inputs with shapes or lengths, whose elements at some places are divided on a rank.
 	divided map[onnx.Use]map[int]Layout
-	// refused is the first reason why a value is computed whole and then taken.
-	refused error
+	// refused is the first reason why a value is computed whole and then taken, unfollowed why one is gathered.
+	refused, unfollowed error
 	// wholes are the inputs that nodes of the block need whole.
 	wholes map[onnx.Use]bool
 	// holdsKey makes a single head of keys a part that all ranks hold, because it is in one value with the queries.
@@ -85,7 +86,7 @@ func (b *block) clone() *block {
 // hold makes the ranks hold parts of v: its producer computes parts, and its readers read them.
 func (b *block) hold(v *onnx.Value, l Layout) error {
 	if old, ok := b.held[v]; ok {
-		if !old.equal(l) {
+		if !old.equal(l) && !(old.isWhole(b.ranks) && l.isWhole(b.ranks)) {
 			return fmt.Errorf("%q is divided in two ways", v.Name)
 		}
 		return nil
@@ -120,13 +121,19 @@ func (b *block) hold(v *onnx.Value, l Layout) error {
 	return nil
 }
 
-// isCache reports whether v is an input with the past of attention or of a state, which has heads or channels.
-func isCache(v *onnx.Value) bool {
-	return v.IsInput && slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool {
-		if u.Node.Domain != fused.Domain {
-			return u.Node.Is("Concat")
+// isCache reports whether v is an input with the past of attention or of a state, which has heads or channels. The past
+// may be cast to another type.
+func isCache(v *onnx.Value) bool { return v.IsInput && leadsToPast(v, casts) }
+
+func leadsToPast(v *onnx.Value, depth int) bool {
+	return slices.ContainsFunc(v.Uses(), func(u onnx.Use) bool {
+		switch {
+		case u.Node.Domain == fused.Domain:
+			return slices.Contains(pasts[u.Node.OpType], u.Index)
+		case u.Node.Is("Cast"):
+			return depth > 0 && leadsToPast(u.Node.Outputs[0], depth-1)
 		}
-		return slices.Contains(pasts[u.Node.OpType], u.Index)
+		return u.Node.Is("Concat")
 	})
 }
 
@@ -176,6 +183,7 @@ func (b *block) follow() error {
 				return fmt.Errorf("%q cannot be gathered: %w", v.Name, err)
 			}
 			b.gathered[u] = true
+			b.unfollowed = cmp.Or(b.unfollowed, err)
 		}
 	}
 	return nil

@@ -1,8 +1,10 @@
 package shard
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/mojo-patch/mojo-patch/fused"
@@ -184,6 +186,37 @@ func built(t *testing.T) map[string]*onnx.Model {
 	}
 	build("one matrix of 12 heads and 2 of keys", merged(12, 2, splits))
 	build("one matrix of 12 heads and one of keys", merged(12, 1, splits))
+	build("one matrix, cut behind an axis for heads of keys", func(m *maker, x *onnx.Value) {
+		all := m.Op("Unsqueeze", m.Op("MatMul", x, m.weight(16, 14*8)), []int64{1})
+		qkv := m.Ops(3, "Split", all, []int64{96, 8, 8}, onnx.IntAttr("axis", 3))
+		q := m.Op("Reshape", qkv[0], m.Op("Concat", m.Op("Shape", x, onnx.IntAttr("end", 2)), []int64{12, 8},
+			onnx.IntAttr("axis", 0)))
+		m.project(m.fused(1, fused.Attention{Scale: 0.5, Causal: true, Empty: "zero", HeadOrder: "blocked",
+			QLayout: "bsnh", KLayout: "bnsh", VLayout: "bnsh", YLayout: "bsnh"}, q, qkv[1], qkv[2])[0], 96)
+	})
+	build("queries, keys and values before 9 heads", func(m *maker, x *onnx.Value) {
+		all := m.Op("Reshape", m.Op("MatMul", x, m.weight(16, 3*36)), []int64{0, 0, 3, 9, 4})
+		part := func(all *onnx.Value, i int64) *onnx.Value {
+			return m.Op("Squeeze", m.Op("Gather", all, []int64{i}, onnx.IntAttr("axis", 2)), []int64{2})
+		}
+		two := m.Op("Slice", all, []int64{0}, []int64{2}, []int64{2})
+		two = m.Op("Reshape", m.Op("Reshape", two, []int64{0, 0, 72}), []int64{0, 0, 2, 9, 4})
+		m.project(m.attention(1, part(two, 0), part(two, 1), part(all, 2))[0], 36)
+	})
+	build("half a cache, and a gate of 12 heads that share 2", func(m *maker, x *onnx.Value) {
+		heads := func(n int64) *onnx.Value {
+			return m.Op("Reshape", m.Op("MatMul", x, m.weight(16, 4*n)), []int64{0, 0, n, 4})
+		}
+		past := func(name string) *onnx.Value {
+			past := m.Input(name, onnx.Float16, "batch", 2, "past", 4)
+			return m.Op("Cast", past, onnx.IntAttr("to", int64(onnx.Float)))
+		}
+		y := m.attention(3, heads(12), heads(2), heads(2), nil, past("keys"), past("values"))
+		gate := m.Op("Sigmoid", m.Op("MatMul", x, m.weight(16, 48)))
+		m.project(m.Op("Mul", gate, m.Op("Reshape", y[0], []int64{0, 0, 48})), 48)
+		m.Output(y[1])
+		m.Output(m.Op("Cast", y[2], onnx.IntAttr("to", int64(onnx.Float16))))
+	})
 	build("slices of 10 heads and 2 of keys", merged(10, 2, func(m *maker, all *onnx.Value,
 		sizes []int64) []*onnx.Value {
 		q, k := sizes[0], sizes[0]+sizes[1]
@@ -254,9 +287,12 @@ func TestBuilt(t *testing.T) {
 	want := map[string]int{"experts with biases": 1, "delta layer with one convolution": 1, "latent attention": 1,
 		"two sums, a table and factors of channels": 2, "nine heads that share three of keys": 1,
 		"quantized queries and keys, pools of codes": 2, "one matrix of 12 heads and 2 of keys": 1,
-		"one matrix of 12 heads and one of keys":           1,
-		"slices of 10 heads and 2 of keys":                 1,
-		"a bias of keys, as long as the past and the rows": 1, "a table and a head of 33 tokens": 2,
+		"one matrix of 12 heads and one of keys":            1,
+		"one matrix, cut behind an axis for heads of keys":  1,
+		"queries, keys and values before 9 heads":           1,
+		"half a cache, and a gate of 12 heads that share 2": 1,
+		"slices of 10 heads and 2 of keys":                  1,
+		"a bias of keys, as long as the past and the rows":  1, "a table and a head of 33 tokens": 2,
 		"quantized products": 4, "quantized experts": 2, "pools of codes": 1}
 	models := built(t)
 	for name, blocks := range want {
@@ -278,6 +314,37 @@ func TestBuilt(t *testing.T) {
 					t.Errorf("%s: the block of %s has the operations %v instead of one", name, b.First, b.Collectives)
 				}
 			}
+		}
+	}
+}
+
+// TestUnread: the plan says which rule keeps the heads of an attention whole if no product reads them.
+func TestUnread(t *testing.T) {
+	m := &maker{Builder: onnxtest.New(20), t: t}
+	x := m.Input("x", onnx.Float, "batch", "sequence", 16)
+	heads := func() *onnx.Value { return m.Op("Reshape", m.Op("MatMul", x, m.weight(16, 16)), []int64{0, 0, 2, 8}) }
+	m.Output(m.attention(1, heads(), heads(), heads())[0])
+	p, err := New(m.Model, Options{Ranks: 4, Experts: Split, Least: 1024})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `no product that can be divided reads it: axis 2 of "attention": 2 is not a multiple of 4`
+	if text := fmt.Sprint(p.Undivided); !strings.Contains(text, want) {
+		t.Errorf("%s instead of %q", text, want)
+	}
+}
+
+// TestSharedColumns: a product does not sum over elements that several ranks have.
+func TestSharedColumns(t *testing.T) {
+	m := &maker{Builder: onnxtest.New(20), t: t}
+	x := m.Input("x", onnx.Float, "rows", 16)
+	for _, op := range []string{"MatMul", "Gemm"} {
+		y := m.Op(op, x, m.weight(16, 8))
+		m.Output(y)
+		b := newBlock(4, infer.Analyze(m.Model))
+		b.held[x] = Layout{Axis: 1, Copies: 2}
+		if err := ruleOf(y.Producer)(b, y.Producer); !errors.Is(err, errShared) {
+			t.Errorf("%s: %v", op, err)
 		}
 	}
 }

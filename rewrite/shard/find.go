@@ -86,15 +86,20 @@ func (f *finder) find() {
 }
 
 // try adds the block that divide describes: with equal parts, or else with the other layout, or with a head of keys
-// that all ranks hold. If that fails, it keeps the error as the reason.
+// that all ranks hold. Of these it prefers the block with the fewest values that ranks compute or gather whole. If all
+// fail, it keeps the error as the reason.
 func (f *finder) try(n *onnx.Node, weight *onnx.Value, other Layout, divide func(b *block, l Layout) error) {
 	b, err := f.divided(n, Layout{}, false, divide)
-	if err != nil && other.Units > 0 {
-		b, err = f.divided(n, other, false, divide)
-	}
-	if err != nil || len(b.gathered) > 0 {
-		if c, e := f.divided(n, other, true, divide); e == nil && (err != nil || len(c.gathered) < len(b.gathered)) {
+	for _, holdsKey := range []bool{false, true} {
+		if err == nil && b.joints() == 0 || other.Units == 0 && !holdsKey {
+			continue
+		}
+		c, e := f.divided(n, other, holdsKey, divide)
+		switch {
+		case e == nil && (err != nil || c.joints() < b.joints()):
 			b, err = c, nil
+		case err != nil && !holdsKey:
+			err = e
 		}
 	}
 	if err != nil {
@@ -110,6 +115,9 @@ func (f *finder) try(n *onnx.Node, weight *onnx.Value, other Layout, divide func
 	maps.Copy(f.claimed, b.nodes)
 	f.blocks = append(f.blocks, b)
 }
+
+// joints counts the readers of values that the ranks compute whole and take parts of, or gather.
+func (b *block) joints() int { return len(b.taken) + len(b.gathered) }
 
 // divided returns the block with a node that divide describes, for a layout of its last axis.
 func (f *finder) divided(n *onnx.Node, l Layout, holdsKey bool, divide func(b *block, l Layout) error) (*block, error) {
@@ -174,14 +182,31 @@ func (f *finder) isLarge(n *onnx.Node) bool {
 // between is the number of nodes between attention and the product that reads its heads, at most.
 const between = 6
 
-// behind returns the attention or product that computes v a few nodes before, or nil.
+// behind returns the attention that computes v a few nodes before, perhaps as a factor, or else the product that
+// computes it; nil without both.
 func behind(v *onnx.Value) *onnx.Node {
-	for depth := 0; v != nil && v.Producer != nil && depth < between; depth++ {
-		p := v.Producer
-		if attends(p) || matrixOf(p) != nil {
+	p := nearest(v, between, attends)
+	for depth := 0; p == nil && v != nil && v.Producer != nil && depth < between; depth++ {
+		if matrixOf(v.Producer) != nil {
+			return v.Producer
+		}
+		v = v.Producer.Input(0)
+	}
+	return p
+}
+
+// nearest returns the first node of a kind, at most so many nodes before v, with no product between.
+func nearest(v *onnx.Value, depth int, is func(*onnx.Node) bool) *onnx.Node {
+	if v == nil || v.Producer == nil || depth == 0 || matrixOf(v.Producer) != nil {
+		return nil
+	}
+	if is(v.Producer) {
+		return v.Producer
+	}
+	for _, in := range v.Producer.Inputs {
+		if p := nearest(in, depth-1, is); p != nil {
 			return p
 		}
-		v = p.Input(0)
 	}
 	return nil
 }
@@ -199,7 +224,28 @@ func (f *finder) undivided(n *onnx.Node, blocks []*block) error {
 			}
 		}
 	}
-	return cmp.Or(f.heads[n], errors.New("no product that can be divided reads it"))
+	return cmp.Or(f.heads[n], f.unread(n))
+}
+
+// unread returns the reason why no product reads the heads of an attention in parts.
+func (f *finder) unread(n *onnx.Node) error {
+	b := newBlock(f.options.Ranks, f.facts)
+	b.graph, b.owner, b.claimed = n.Graph, f.owners[n.Graph], f.claimed
+	axis := 1 // of pools
+	switch n.OpType {
+	case fused.LinearAttentionName:
+		axis = 2
+	case fused.AttentionName, fused.LatentAttentionName:
+		axis = headAxis(n, fused.AttrYLayout)
+	}
+	err := b.hold(n.Outputs[0], f.headsOf(n).at(axis))
+	if err == nil {
+		err = b.follow()
+	}
+	if err = cmp.Or(err, b.unfollowed); err != nil {
+		return fmt.Errorf("no product that can be divided reads it: %w", err)
+	}
+	return errors.New("no product that can be divided reads it")
 }
 
 // headsOf returns the layout of the heads of an attention's output.
@@ -298,8 +344,19 @@ func (b *block) isPresent(v *onnx.Value) bool {
 	if !v.IsOutput() || v.Producer == nil {
 		return false
 	}
-	isHeldInput := func(in *onnx.Value) bool { return in != nil && in.IsInput && b.isHeld(in) }
-	return slices.ContainsFunc(v.Producer.Inputs, isHeldInput)
+	p := v.Producer
+	for depth := 0; depth < casts && p.Is("Cast") && p.Inputs[0].Producer != nil; depth++ {
+		p = p.Inputs[0].Producer
+	}
+	return slices.ContainsFunc(p.Inputs, b.isHeldInput)
+}
+
+// isHeldInput reports whether v is an input of which the ranks have parts, perhaps cast to another type.
+func (b *block) isHeldInput(v *onnx.Value) bool {
+	for depth := 0; depth < casts && v != nil && v.Producer != nil && v.Producer.Is("Cast"); depth++ {
+		v = v.Producer.Inputs[0]
+	}
+	return v != nil && v.IsInput && b.isHeld(v)
 }
 
 // addFirst adds partial sums before they are reduced, so that one reduction serves both.

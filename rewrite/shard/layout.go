@@ -84,6 +84,17 @@ func (l Layout) isShared() bool {
 	return l.Copies > 1 || sum > l.Units || slices.ContainsFunc(l.Pieces, Layout.isShared)
 }
 
+// isWhole reports whether every rank holds all of the axis, and so of any axis.
+func (l Layout) isWhole(ranks int64) bool { return l.Pieces == nil && l.Copies == ranks }
+
+// alike returns the number of pieces that are equally large and divided alike; 0 for other pieces.
+func (l Layout) alike() int64 {
+	if l.Pieces != nil || len(slices.Compact(slices.Clone(l.Runs))) != 1 {
+		return 0
+	}
+	return int64(len(l.Runs))
+}
+
 // share returns the first of the equal units of a piece that a rank holds, their number, and the number of all.
 func (l Layout) share(rank, ranks int64) (first, count, units int64) {
 	if l.Ranges != nil {

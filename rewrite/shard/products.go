@@ -46,6 +46,9 @@ func isWeight(v *onnx.Value, depth int) bool {
 	return keeps && isWeight(p.Inputs[0], depth-1)
 }
 
+// errShared is the error of a sum over elements that several ranks have, which would be added several times.
+var errShared = errors.New("it sums over elements that are on several ranks")
+
 // matMul divides the batch, the rows or the columns of a product, or makes it a partial sum.
 func matMul(b *block, n *onnx.Node) error {
 	l, output, index := b.known(n)
@@ -62,6 +65,9 @@ func matMul(b *block, n *onnx.Node) error {
 	if !output {
 		back = l.Axis - []int{a, c}[index]
 		if index == 0 && back == -1 || index == 1 && back == -2 { // the sum
+			if l.isShared() {
+				return errShared
+			}
 			if err := b.take(n, 1-index, l.at([]int{a - 1, c - 2}[1-index])); err != nil {
 				return err
 			}
@@ -126,6 +132,9 @@ func (b *block) product(n *onnx.Node, byOutputs bool) error {
 			}
 		}
 		return b.hold(n.Outputs[0], l)
+	}
+	if l.isShared() {
+		return errShared
 	}
 	if err := errors.Join(b.take(n, matrix, l.at(in)), b.only(n, bias)); err != nil {
 		return err

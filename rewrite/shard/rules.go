@@ -222,31 +222,39 @@ func reshape(b *block, n *onnx.Node) error {
 	return b.through(n, in, out)
 }
 
-// reshaped returns the layout of a value that has the elements of another in another shape.
+// reshaped returns the layout of a value that has the elements of another in another shape. An axis that is joined with
+// those before it has pieces, such as the heads of [queries, keys, values] in one axis, and equal pieces become an axis.
 func (b *block) reshaped(from, to *onnx.Value, l Layout) (Layout, error) {
-	axis := -1
-	var size, wide int64
+	axis, pieces := -1, int64(1)
+	var size, wide, next int64
 	for world := range 2 {
 		a, ok := b.facts.Shape(from, world)
 		c, known := b.facts.Shape(to, world)
 		if !ok || !known {
 			return l, errors.New("its shapes are not known")
 		}
-		before, at := match.Elements(a[:l.Axis]), -1
 		size = a[l.Axis]
-		for i := range c {
-			if match.Elements(c[:i]) == before && (c[i] != 1 || size == 1) {
-				at, wide = i, c[i]
-				break
+		at, joined := begins(c, match.Elements(a[:l.Axis]), size), int64(1)
+		for first := l.Axis - 1; at < 0 && l.Runs == nil && first >= 0; first-- {
+			joined *= a[first]
+			if at = begins(c, match.Elements(a[:first]), 0); at >= 0 && c[at]%(joined*size) != 0 {
+				at = -1
 			}
 		}
-		if at < 0 || world > 0 && at != axis {
+		if at < 0 || world > 0 && (at != axis || joined != pieces) {
 			return l, fmt.Errorf("axis %d of %v does not begin in %v", l.Axis, a, c)
 		}
-		axis = at
+		axis, pieces, wide, next = at, joined, c[at], 0
+		if at+1 < len(c) {
+			next = c[at+1]
+		}
 	}
 	out, err := l.at(axis), error(nil)
 	switch {
+	case pieces > 1:
+		out.Runs = slices.Repeat([]int64{wide / pieces}, int(pieces))
+	case l.alike() == wide && next > 1:
+		out = l.single().at(axis + 1)
 	case wide < size && size%wide == 0: // separated: every element of the axis stands for size/wide
 		out, err = out.scaled(1, size/wide)
 	case wide > size && wide%size == 0:
@@ -255,6 +263,17 @@ func (b *block) reshaped(from, to *onnx.Value, l Layout) (Layout, error) {
 		err = fmt.Errorf("an axis of %d becomes one of %d", size, wide)
 	}
 	return out, err
+}
+
+// begins returns the axis of a shape that begins behind so many elements, or -1. An axis of 1 is only found for a size
+// of 1.
+func begins(shape []int64, before, size int64) int {
+	for i, n := range shape {
+		if match.Elements(shape[:i]) == before && (n != 1 || size == 1) {
+			return i
+		}
+	}
+	return -1
 }
 
 func axisOf(n *onnx.Node, rank int, def int64) int {
