@@ -462,15 +462,19 @@ func (b *block) join(c *block) {
 // chosen returns the blocks of an edited plan, and reasons for the weights of others.
 func (f *finder) chosen(edited *Plan) (list []*block, err error) {
 	type ends struct{ first, last string }
-	left := map[ends]int{}
+	left, given := map[ends]int{}, map[ends]Block{}
 	for _, b := range edited.Blocks {
 		left[ends{b.First, b.Last}]++
+		given[ends{b.First, b.Last}] = b
 	}
 	for _, b := range f.blocks {
 		nodes := b.inOrder()
 		key := ends{nodes[0].Label(), nodes[len(nodes)-1].Label()}
 		if left[key] > 0 {
 			left[key]--
+			if err := b.agrees(given[key]); err != nil {
+				return nil, err
+			}
 			list = append(list, b)
 			continue
 		}
@@ -486,4 +490,24 @@ func (f *finder) chosen(edited *Plan) (list []*block, err error) {
 		}
 	}
 	return list, nil
+}
+
+// agrees errs if a block of a given plan lists weights that are divided in another way: an edited layout would have no
+// effect.
+func (b *block) agrees(given Block) error {
+	for _, w := range given.Weights {
+		same := false
+		for u, l := range b.weights {
+			same = same || u.Node.Inputs[u.Index].Name == w.Name && l.equal(w.Layout)
+		}
+		for u := range b.once {
+			same = same || w.Once && u.Node.Inputs[u.Index].Name == w.Name
+		}
+		if !same {
+			return fmt.Errorf("the given plan divides %q, in its block from %q to %q, in another way than shard does: "+
+				"restore its axis, runs, copies, units, ranges and pieces, or delete the block's weights", w.Name,
+				given.First, given.Last)
+		}
+	}
+	return nil
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/internal/regular"
 	"github.com/mojo-patch/mojo-patch/onnx"
 )
@@ -72,6 +74,34 @@ func ReadPlanFile(path string) (*Plan, error) {
 			p.Ranks)
 	}
 	return p, nil
+}
+
+// Check errs unless the plan in a folder is as shard wrote it, and the rank's model is of this plan. It leaves errors
+// of a missing or broken model to the caller, which opens the model.
+func (p *Plan) Check(folder string, rank int64) error {
+	own, err := p.ownDigest()
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(p.Digest, own) {
+		return fmt.Errorf("%s is not as mojo-patch shard wrote it: restore it, or pass it as --plan to "+
+			"mojo-patch shard and run the new folder", filepath.Join(folder, PlanFile))
+	}
+	m, err := onnx.Read(filepath.Join(folder, RankFile(rank)))
+	if err != nil {
+		return nil
+	}
+	defer m.Close()
+	path := filepath.Join(folder, RankFile(rank))
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			if isCollective(n) && n.AttrString(fused.AttrPlan, p.Digest) != p.Digest {
+				return fmt.Errorf("node %q of %s is of another plan than %s: run the files of one folder",
+					n.Label(), path, PlanFile)
+			}
+		}
+	}
+	return nil
 }
 
 // Part returns a rank's part of a whole input or output, whose size along the port's axis is size in the rank's model.

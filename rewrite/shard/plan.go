@@ -193,15 +193,14 @@ func New(m *onnx.Model, o Options) (*Plan, error) {
 // sampled is the number of elements of each constant that the digest contains.
 const sampled = 16
 
-// digest makes the digest from the plan and from the first elements of each constant, so that the ranks of a model and
-// of a fine-tuned one differ, without reading all weights.
+// digest makes the digest: its first half from the plan, and its second half from the first elements of each constant,
+// so that the ranks of a model and of a fine-tuned one differ, without reading all weights.
 func (p *Plan) digest() error {
-	text, err := json.Marshal(p)
+	own, err := p.ownDigest()
 	if err != nil {
 		return err
 	}
 	hash := sha256.New()
-	hash.Write(text)
 	for _, v := range p.model.Graph.Initializers() {
 		t := v.Const
 		fmt.Fprintln(hash, v.Name, t.DataType, t.Dims)
@@ -214,8 +213,17 @@ func (p *Plan) digest() error {
 		}
 		hash.Write(first)
 	}
-	p.Digest = hex.EncodeToString(hash.Sum(nil)[:16])
+	p.Digest = own + hex.EncodeToString(hash.Sum(nil)[:8])
 	return nil
+}
+
+// ownDigest returns the part of the digest that is made from the plan.
+func (p *Plan) ownDigest() (string, error) {
+	c := *p
+	c.Digest = ""
+	text, err := json.Marshal(&c)
+	hash := sha256.Sum256(text)
+	return hex.EncodeToString(hash[:8]), err
 }
 
 // Model returns the model of one rank. Its constants are views of the whole model's, which must stay open.

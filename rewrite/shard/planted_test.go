@@ -91,6 +91,27 @@ func dropped[K comparable, V any](of func(*block) map[K]V) func(*block) bool {
 	}
 }
 
+// ranged divides an axis by ranges: of equal parts of so many units for each rank.
+func ranged(units func(ranks int64) int64, change func(ranges [][2]int64)) func(*block, onnx.Use, *Layout) bool {
+	return func(b *block, _ onnx.Use, l *Layout) bool {
+		if l.Units > 0 || l.Copies > 1 || l.Runs != nil {
+			return false
+		}
+		l.Units = units(b.ranks)
+		for r := range b.ranks {
+			l.Ranges = append(l.Ranges, [2]int64{r * l.Units / b.ranks, l.Units / b.ranks})
+		}
+		change(l.Ranges)
+		return true
+	}
+}
+
+// inReverse gives the first rank the last part, and so on.
+var inReverse = ranged(func(ranks int64) int64 { return ranks }, slices.Reverse[[][2]int64])
+
+// late lets the part of rank 0 begin behind its first half.
+var late = ranged(func(ranks int64) int64 { return 2 * ranks }, func(ranges [][2]int64) { ranges[0][0]++ })
+
 func swapRuns(_ *block, _ onnx.Use, l *Layout) bool {
 	if len(l.Runs) < 2 || l.Runs[0] == l.Runs[len(l.Runs)-1] {
 		return false
@@ -235,6 +256,22 @@ var faults = []fault{
 		for v, l := range b.held {
 			if b.isGathered(v) && l.Axis > 0 {
 				b.held[v] = l.at(0)
+				return true
+			}
+		}
+		return false
+	}},
+	{"parts in the reverse order of ranks", other(products, 1, inReverse)},
+	{"a part that begins later and overlaps the next one", other(products, 1, late)},
+	{"biases and factors of another offset", other([]string{"Add", "Gemm", "Mul"}, -1, late)},
+	{"experts' parts in the reverse order of ranks", other([]string{fused.MoEName}, -1, inReverse)},
+	{"latents' weights of another offset", other([]string{fused.LatentAttentionName}, -1, late)},
+	{"a norm's scales of other groups", other([]string{fused.GatedRMSNormName}, -1, inReverse)},
+	{"a bias of the queries of other heads", other([]string{fused.AttentionName}, -1, inReverse)},
+	{"a cache of other ranks' heads", func(b *block) bool {
+		for v, l := range b.held {
+			if v.IsInput && inReverse(b, onnx.Use{}, &l) {
+				b.held[v] = l
 				return true
 			}
 		}

@@ -222,8 +222,8 @@ func reshape(b *block, n *onnx.Node) error {
 	return b.through(n, in, out)
 }
 
-// reshaped returns the layout of a value that has the elements of another in another shape. An axis that is joined with
-// those before it has pieces, such as the heads of [queries, keys, values] in one axis, and equal pieces become an axis.
+// reshaped returns the layout of a value that has the elements of another in another shape. An axis that is joined to
+// earlier ones has pieces, such as the heads of [queries, keys, values] in one axis. Equal pieces become an axis.
 func (b *block) reshaped(from, to *onnx.Value, l Layout) (Layout, error) {
 	axis, pieces := -1, int64(1)
 	var size, wide, next int64

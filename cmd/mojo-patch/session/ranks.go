@@ -44,6 +44,10 @@ func (b *Backend) Ranks(a *cli.App, c *cobra.Command, args []string) ([]string, 
 		if err := b.join(a, c, folder, int(p.Ranks)); err != nil {
 			return nil, err
 		}
+		if err := p.Check(folder, int64(a.Rank)); err != nil {
+			b.begin()
+			return nil, err
+		}
 		args[i] = filepath.Join(folder, shard.RankFile(int64(a.Rank)))
 	}
 	return args, nil
