@@ -185,7 +185,7 @@ const between = 6
 // behind returns the attention that computes v a few nodes before, perhaps as a factor, or else the product that
 // computes it; nil without both.
 func behind(v *onnx.Value) *onnx.Node {
-	p := nearest(v, between, attends)
+	p := nearest(v, between)
 	for depth := 0; p == nil && v != nil && v.Producer != nil && depth < between; depth++ {
 		if matrixOf(v.Producer) != nil {
 			return v.Producer
@@ -195,16 +195,16 @@ func behind(v *onnx.Value) *onnx.Node {
 	return p
 }
 
-// nearest returns the first node of a kind, at most so many nodes before v, with no product between.
-func nearest(v *onnx.Value, depth int, is func(*onnx.Node) bool) *onnx.Node {
+// nearest returns the first attention, at most so many nodes before v, with no product between.
+func nearest(v *onnx.Value, depth int) *onnx.Node {
 	if v == nil || v.Producer == nil || depth == 0 || matrixOf(v.Producer) != nil {
 		return nil
 	}
-	if is(v.Producer) {
+	if attends(v.Producer) {
 		return v.Producer
 	}
 	for _, in := range v.Producer.Inputs {
-		if p := nearest(in, depth-1, is); p != nil {
+		if p := nearest(in, depth-1); p != nil {
 			return p
 		}
 	}
@@ -242,10 +242,10 @@ func (f *finder) unread(n *onnx.Node) error {
 	if err == nil {
 		err = b.follow()
 	}
-	if err = cmp.Or(err, b.unfollowed); err != nil {
-		return fmt.Errorf("no product that can be divided reads it: %w", err)
+	if err = cmp.Or(err, b.unfollowed); err == nil {
+		return errors.New("no product that can be divided reads it")
 	}
-	return errors.New("no product that can be divided reads it")
+	return fmt.Errorf("no product that can be divided reads it: %w", err)
 }
 
 // headsOf returns the layout of the heads of an attention's output.
