@@ -208,6 +208,9 @@ void ManyTokensByRows(const ProductArgs& args) {
   }
 }
 
+// Vectors of a cache line.
+constexpr int kLineVectors = 16 / kLanes;
+
 // ColumnTile adds depth numbers of kTokens tokens, from x[token] + at on, times kVectors vectors of columns.
 template <int kVectors, int kTokens, int kLines, class Lanes, class T>
 MOJO_INLINE void ColumnTile(Lanes lanes, const T* w, size_t stride, const float* const* x, size_t at, size_t depth,
@@ -216,6 +219,10 @@ MOJO_INLINE void ColumnTile(Lanes lanes, const T* w, size_t stride, const float*
   for (size_t k = 0; k < depth; ++k) {
     F32 columns[kVectors];
     ahead.Fetch(k);
+    if (kTokens > 1 && k < kTokens) {  // the sums of a task are more than the first-level cache holds
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; v += kLineVectors) __builtin_prefetch(y + k * y_stride + v * kLanes, 1, 3);
+    }
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) columns[v] = Load(lanes, w + k * stride + v * kLanes);
 #pragma GCC unroll 6
