@@ -52,10 +52,10 @@ func halfLinearTypes() []op.Combination {
 	return list
 }
 
-// halfLinearExamples covers one row, one tile and several tiles of rows, and sizes that do not fill a vector.
+// halfLinearExamples covers one row, one tile, several tiles of rows and a panel, and sizes that do not fill a vector.
 func halfLinearExamples(s op.Site) [][][]int64 {
 	var list [][][]int64
-	for _, x := range [][]int64{{70}, {2, 3, 70}, {19, 33}, {1, 1040}, {0, 8}, {3, 0}} {
+	for _, x := range [][]int64{{70}, {2, 3, 70}, {19, 290}, {1, 1040}, {0, 8}, {3, 0}} {
 		k, n := x[len(x)-1], int64(37)
 		w := []int64{k, n}
 		if op.Read[HalfLinear](s.Attributes).Layout == op.LayoutOutIn {

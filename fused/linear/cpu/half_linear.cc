@@ -38,18 +38,21 @@ struct Go {
   ProductFn product = nullptr;
   PanelFn product_of_panels = nullptr;
   WeightedSumFn store = nullptr;
+  FromPanelFn store_panel = nullptr;
   const BFloatFns* bfloat = nullptr;  // null: X is not rounded
   size_t lanes = 0, panels = 0;
   size_t depth = 0;             // numbers of a row of x: k or, if rounded, its pairs
-  float* x = nullptr;           // [rows, depth]
+  size_t x_first = 0;           // row of x
+  float* x = nullptr;           // [rows, depth], without rows of 16 bits that go into panels
   float* x_panels = nullptr;    // [panels, depth, lanes]
   const float* bias = nullptr;  // may be null
-  float* products = nullptr;    // [rows, n]; y itself if it is float32
+  size_t first = 0;             // row of products
+  float* products = nullptr;    // [rows, n], of rows in no panel; y itself, all rows, if it is float32
   size_t groups = 0;            // of outputs
   size_t unit = 0;              // outputs that are not cut
 };
 
-// Convert writes the rows of X from begin to end - 1 as float32, or rounds them.
+// Convert writes the rows of x from begin to end - 1 as float32, or rounds them.
 void Convert(const Go& go, size_t begin, size_t end) {
   const size_t k = go.tensors.k;
   if (go.bfloat != nullptr) {
@@ -58,16 +61,28 @@ void Convert(const Go& go, size_t begin, size_t end) {
     }
     return;
   }
-  TheKernels()->to_float32(go.type, At(go.tensors.x, begin * k, go.type), go.x + begin * k, (end - begin) * k);
+  const void* const x = At(go.tensors.x, (go.x_first + begin) * k, go.type);
+  TheKernels()->to_float32(go.type, x, go.x + begin * k, (end - begin) * k);
 }
 
 // FillPanels makes the panels from begin to end - 1. Empty lanes hold the last row again.
 void FillPanels(const Go& go, size_t begin, size_t end) {
   const size_t depth = go.depth, last = go.tensors.rows - 1;
+  constexpr size_t kMost = 256, kApart = kMost + 16;  // numbers of a row that are widened in the first-level cache
+  alignas(64) float wide[kMostLanes * kApart];
+  const bool widens = go.x_first > 0;
+  const size_t most = widens ? kMost : depth;
   for (size_t p = begin; p < end; ++p) {
-    const float* rows[kMostLanes];
-    for (size_t lane = 0; lane < go.lanes; ++lane) rows[lane] = go.x + std::min(p * go.lanes + lane, last) * depth;
-    TheKernels()->to_panel(rows, go.x_panels + p * depth * go.lanes, depth);
+    for (size_t at = 0; at < depth; at += most) {
+      const size_t n = std::min(most, depth - at);
+      const float* rows[kMostLanes];
+      for (size_t lane = 0; lane < go.lanes; ++lane) {
+        const size_t from = std::min(p * go.lanes + lane, last) * depth + at;
+        rows[lane] = widens ? wide + lane * kApart : go.x + from;
+        if (widens) TheKernels()->to_float32(go.type, At(go.tensors.x, from, go.type), wide + lane * kApart, n);
+      }
+      TheKernels()->to_panel(rows, go.x_panels + (p * depth + at) * go.lanes, n);
+    }
   }
 }
 
@@ -80,19 +95,22 @@ struct Outputs {
 // MultiplyPanels computes the outputs for the panels from number panel on.
 void MultiplyPanels(const Go& go, const Outputs& outputs, size_t panel, size_t panels) {
   const size_t n = go.tensors.n, k = go.tensors.k, row = k * 2;
+  const float* const bias = go.bias == nullptr ? nullptr : go.bias + outputs.first;
   alignas(64) float products[kRows * kPanelOutputs], nobody[kPanelOutputs];
   for (size_t done = 0; done < outputs.count; done += go.unit) {
     const size_t width = std::min(go.unit, outputs.count - done);
     const char* const w = outputs.w + done * row;
-    const char* const next = done + width < outputs.count ? w + width * row : w;
+    const bool last = outputs.first + done + width == n;
+    const char* const next = last ? static_cast<const char*>(go.tensors.w) : w + width * row;
     go.product_of_panels({w, k, nullptr, go.x_panels + panel * go.depth * go.lanes, panels, k, width, products, next});
     for (size_t p = 0; p < panels; ++p) {
-      float* rows[kMostLanes];
+      void* rows[kMostLanes];
       for (size_t lane = 0; lane < go.lanes; ++lane) {
         const size_t i = (panel + p) * go.lanes + lane;
-        rows[lane] = i < go.tensors.rows ? go.products + i * n + outputs.first + done : nobody;
+        char* const y = static_cast<char*>(go.tensors.y) + (i * n + outputs.first + done) * SizeOf(go.type);
+        rows[lane] = i < go.tensors.rows ? static_cast<void*>(y) : nobody;
       }
-      TheKernels()->from_panel(products + p * width * go.lanes, rows, width);
+      go.store_panel(products + p * width * go.lanes, bias == nullptr ? nullptr : bias + done, rows, width);
     }
   }
 }
@@ -101,9 +119,9 @@ void MultiplyPanels(const Go& go, const Outputs& outputs, size_t panel, size_t p
 void MultiplyRows(const Go& go, const Outputs& outputs, size_t begin, size_t end) {
   const HalfLinearTensors& t = go.tensors;
   const float* x[kRows];
-  for (size_t i = begin; i < end; ++i) x[i - begin] = go.x + i * go.depth;
+  for (size_t i = begin; i < end; ++i) x[i - begin] = go.x + (i - go.x_first) * go.depth;
   go.product({outputs.w, go.by_rows ? t.k : t.n, go.by_rows, x, end - begin, t.k, outputs.count,
-              go.products + begin * t.n + outputs.first, t.n});
+              go.products + (begin - go.first) * t.n + outputs.first, t.n});
 }
 
 // Multiply is one task. state is a Go.
@@ -115,21 +133,25 @@ void Multiply(void* state, size_t task) {
   outputs.first = units * group / go.groups * go.unit;
   outputs.count = std::min(units * (group + 1) / go.groups * go.unit, t.n) - outputs.first;
   outputs.w = static_cast<const char*>(t.w) + outputs.first * (go.by_rows ? t.k : 1) * 2;
-  const size_t begin = task / go.groups * kRows, end = std::min(begin + kRows, t.rows);
+  size_t begin = task / go.groups * kRows;
+  const size_t end = std::min(begin + kRows, t.rows);
   if (t.k == 0) {
-    for (size_t i = begin; i < end; ++i) std::fill_n(go.products + i * t.n + outputs.first, outputs.count, 0.0f);
+    for (size_t i = begin; i < end; ++i) {
+      std::fill_n(go.products + (i - go.first) * t.n + outputs.first, outputs.count, 0.0f);
+    }
   } else {
     const size_t first = go.lanes == 0 ? 0 : std::min(begin / go.lanes, go.panels);
     const size_t panels = go.lanes == 0 ? 0 : std::min(kRows / go.lanes, go.panels - first);
     if (panels > 0) MultiplyPanels(go, outputs, first, panels);
-    const size_t rest = begin + panels * go.lanes;
-    if (rest < end) MultiplyRows(go, outputs, rest, end);
+    begin += panels * go.lanes;
+    if (begin < end) MultiplyRows(go, outputs, begin, end);
   }
   if (go.type == kFloat32 && go.bias == nullptr) return;
   constexpr float kOnes[2] = {1, 1};
   for (size_t i = begin; i < end; ++i) {
     const size_t at = i * t.n + outputs.first;
-    const float* const terms[2] = {go.products + at, go.bias == nullptr ? nullptr : go.bias + outputs.first};
+    const float* const product = go.products + at - go.first * t.n;
+    const float* const terms[2] = {product, go.bias == nullptr ? nullptr : go.bias + outputs.first};
     char* const y = static_cast<char*>(t.y) + at * SizeOf(go.type);
     go.store({terms, kOnes, go.bias == nullptr ? size_t{1} : size_t{2}, outputs.count, y});
   }
@@ -165,6 +187,7 @@ struct HalfLinearKernel : ScratchNode<HalfLinearAttributes> {
     go.product = streams ? kernels.product_of_few(weights) : kernels.product(weights);
     go.product_of_panels = kernels.panels(weights);
     go.store = kernels.weighted_sum(x);
+    go.store_panel = kernels.from_panel(x);
     go.lanes = by_rows ? kernels.lanes : 0;
     go.depth = t.k;
     if (bfloat != nullptr && weights == kBFloat16) {
@@ -176,12 +199,14 @@ struct HalfLinearKernel : ScratchNode<HalfLinearAttributes> {
     }
     const bool converts = narrow || go.bfloat != nullptr;
     go.panels = t.k == 0 ? 0 : FullPanels(t.rows, go.lanes);
+    if (narrow) go.first = std::min(go.panels * go.lanes, t.rows);
+    if (go.bfloat == nullptr) go.x_first = go.first;
     float* bias = nullptr;
     const auto plan = [&](HostRoom* room) {
       go.x_panels = room->Take<float>(go.panels * go.depth * go.lanes);
-      if (converts) go.x = room->Take<float>(t.rows * go.depth);
+      if (converts) go.x = room->Take<float>((t.rows - go.x_first) * go.depth);
       if (!narrow) return;
-      go.products = room->Take<float>(t.rows * t.n);
+      go.products = room->Take<float>((t.rows - go.first) * t.n);
       if (t.bias != nullptr) bias = room->Take<float>(t.n);
     };
     HostScratch scratch;
@@ -194,8 +219,8 @@ struct HalfLinearKernel : ScratchNode<HalfLinearAttributes> {
       kernels.to_float32(x, t.bias, bias, t.n);
       go.bias = bias;
     }
-    if (converts && t.k > 0) {
-      if (OrtStatus* s = RunInTasks(api, context, Convert, go, t.rows, t.k)) return s;
+    if (converts && t.k > 0 && t.rows > go.x_first) {
+      if (OrtStatus* s = RunInTasks(api, context, Convert, go, t.rows - go.x_first, t.k)) return s;
     }
     if (go.panels > 0) {
       if (OrtStatus* s = RunInTasks(api, context, FillPanels, go, go.panels, go.depth * go.lanes)) return s;

@@ -263,12 +263,12 @@ void Project(void* state, size_t task) {
     MultiplyPanels(go, down, run, bias, go.activated_panels, products, Down(go, std::min(task + 1, last)));
     for (size_t p = 0; p < run.panels; ++p) {
       float nobody[kRowBlock];
-      float* tokens[kMostLanes];
+      void* tokens[kMostLanes];
       for (size_t lane = 0; lane < go.lanes; ++lane) {
         const size_t m = p * go.lanes + lane;
         tokens[lane] = m < run.count ? go.outputs + (run.first + m) * Padded(a.hidden) + down.first : nobody;
       }
-      TheKernels()->from_panel(products + p * n * go.lanes, tokens, n);
+      TheKernels()->from_panel(kFloat32)(products + p * n * go.lanes, nullptr, tokens, n);
     }
   }
   if (run.rest == 0) return;

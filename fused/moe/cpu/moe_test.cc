@@ -69,9 +69,21 @@ void TestPanels(const mojo::KernelTable& kernels, ElementType type, size_t panel
                         w.data()});
   for (size_t p = 0; p < panels; ++p) {
     std::vector<Buffer> rows(lanes, Buffer(mojo::kFloat32, width));
-    std::vector<float*> pointers;
-    for (Buffer& row : rows) pointers.push_back(static_cast<float*>(row.data()));
-    kernels.from_panel(static_cast<const float*>(y.data()) + p * width * lanes, pointers.data(), width);
+    std::vector<void*> pointers;
+    for (Buffer& row : rows) pointers.push_back(row.data());
+    const float* const panel = static_cast<const float*>(y.data()) + p * width * lanes;
+    kernels.from_panel(mojo::kFloat32)(panel, nullptr, pointers.data(), width);
+    for (const ElementType to : kTypes) {
+      std::vector<Buffer> sums(lanes, Buffer(to, width));
+      for (size_t l = 0; l < lanes; ++l) pointers[l] = sums[l].data();
+      kernels.from_panel(to)(panel, static_cast<const float*>(bias.data()), pointers.data(), width);
+      for (size_t i = 0; i < lanes * width; ++i) {
+        const float sum = static_cast<float>(rows[i / width].Get(i % width)) + static_cast<float>(bias.Get(i % width));
+        const double got = sums[i / width].Get(i % width), want = Round(to, sum);
+        Check(got == want, "%s: a panel with a bias as %s, output %zu of %zu: %.9g, want %.9g", kernels.name,
+              TypeName(to), i % width, width, got, want);
+      }
+    }
     for (size_t i = 0; i < lanes * width; ++i) {
       const size_t lane = i / width, n = i % width;
       double want = biased ? bias.Get(n) : 0, size = fabs(want);

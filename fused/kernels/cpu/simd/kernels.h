@@ -191,6 +191,9 @@ struct WeightedSumArgs {
   void* y;
 };
 
+// FromPanelFn writes tokens[lane][k] = panel[k][lane] + bias[k], for the k below n; bias may be null.
+typedef void (*FromPanelFn)(const float* panel, const float* bias, void* const* tokens, size_t n);
+
 // WeightedSumFn computes one sum, in the order of i.
 typedef void (*WeightedSumFn)(const WeightedSumArgs& args);
 
@@ -406,9 +409,9 @@ struct KernelTable {
   // product_of_few is product for a whole matrix: a token's result may depend on the number of others.
   ProductFn (*product_of_few)(ElementType weights);
   PanelFn (*panels)(ElementType weights);
-  // to_panel writes panel[k][lane] = tokens[lane][k], for the k below n; from_panel goes back.
+  // to_panel writes panel[k][lane] = tokens[lane][k], for the k below n; from_panel goes back, to the type of tokens.
   void (*to_panel)(const float* const* tokens, float* panel, size_t n);
-  void (*from_panel)(const float* panel, float* const* tokens, size_t n);
+  FromPanelFn (*from_panel)(ElementType tokens);
   WeightedSumFn (*weighted_sum)(ElementType y);
   RouterFn router;
   // to_float32 widens n elements, for scales that are prepared once.

@@ -61,20 +61,33 @@ inline void ToPanel(const float* const* tokens, float* panel, size_t n) {
   }
 }
 
-// FromPanel writes the numbers of a panel back to the tokens.
-inline void FromPanel(const float* panel, float* const* tokens, size_t n) {
+// FromPanel writes the numbers of a panel, each plus its bias, back to the tokens, which are T.
+template <class T>
+void FromPanel(const float* panel, const float* bias, void* const* tokens, size_t n) {
   size_t k = 0;
   for (; k + kLanes <= n; k += kLanes) {
     F32 v[kLanes];
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) v[i] = Load(panel + (k + i) * kLanes);
     Transpose(v);
+    const F32 more = bias == nullptr ? F32{} : Load(bias + k);
 #pragma GCC unroll 16
-    for (int lane = 0; lane < kLanes; ++lane) Store(tokens[lane] + k, v[lane]);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      Store(static_cast<T*>(tokens[lane]) + k, bias == nullptr ? v[lane] : v[lane] + more);
+    }
   }
-  for (; k < n; ++k) {
-    for (int lane = 0; lane < kLanes; ++lane) tokens[lane][k] = panel[k * kLanes + lane];
+  float rest[kLanes];
+  for (int lane = 0; k < n && lane < kLanes; ++lane) {
+    for (size_t i = k; i < n; ++i) {
+      const float v = panel[i * kLanes + lane];
+      rest[i - k] = bias == nullptr ? v : v + bias[i];
+    }
+    Narrowed<T>(rest, static_cast<T*>(tokens[lane]) + k, n - k);
   }
+}
+
+inline FromPanelFn PickFromPanel(ElementType type) {
+  return OfType(type, [](auto t) { return FromPanel<decltype(t)>; });
 }
 
 // Panels are the numbers of two panels, or one, as a tile multiplies with them.
@@ -178,7 +191,8 @@ void MultiplyPanels(const PanelArgs& args) {
           return std::pair(stored, args.stride);
         }
       }();
-      const T* next = at + depth < args.depth ? stored + depth : static_cast<const T*>(args.next) + r * args.stride;
+      const T* next = stored + most * args.stride;
+      if (r + rows == args.width) next = at + depth < args.depth ? w + at + depth : static_cast<const T*>(args.next);
       NextRows rows_after{reinterpret_cast<const char*>(next), args.stride * sizeof(T), sizeof(T)};
       for (size_t p = 0; p < args.panels; p += 2) {
         const Panels panels{args.x + p * x_apart + at * kLanes, x_apart, depth,
