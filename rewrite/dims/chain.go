@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -160,13 +161,20 @@ func scores(n *onnx.Node, s *reference.Scope) [][]int {
 	return [][]int{mask, {keys, rows(q)}}
 }
 
-// elementwise are the ops whose operands broadcast, and Expand.
-var elementwise = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Div": true, "And": true, "Or": true,
-	"Where": true, "Expand": true, "Equal": true, "Less": true, "LessOrEqual": true, "Greater": true,
-	"GreaterOrEqual": true}
+// elementwise are the ops whose operands broadcast, Expand, and ops of one operand by which models compute indices.
+var elementwise = set("Add Sub Mul Div And Or Xor Where Expand Equal Less LessOrEqual Greater GreaterOrEqual Min Max " +
+	"Pow Mod Abs Not Sign Neg Log Ceil Floor Round Clip")
 
-// traced lists, for each axis along which only some operands of a failed node grew, the constants from which the other
-// operands have this axis. Each of them alone would fail at an earlier node, next to the others.
+func set(words string) map[string]bool {
+	made := map[string]bool{}
+	for _, w := range strings.Fields(words) {
+		made[w] = true
+	}
+	return made
+}
+
+// traced lists, for each axis along which only some operands of a failed node grew, and for all these axes, the
+// constants from which the other operands have them. Each alone would fail at an earlier node, next to the others.
 func (s *search) traced(r *reading, failed outcome) (list []option) {
 	before, grown := s.before[failed.node], s.size-s.dims[s.dim].Size
 	// at returns the length of an operand's axis before and now.
@@ -176,7 +184,7 @@ func (s *search) traced(r *reading, failed outcome) (list []option) {
 		}
 		return 1, 1
 	}
-	most := 0
+	most, all, axes := 0, map[slot]rat{}, 0
 	for _, shape := range failed.operands {
 		most = max(most, len(shape))
 	}
@@ -202,9 +210,16 @@ func (s *search) traced(r *reading, failed outcome) (list []option) {
 			f := r.factors[at]
 			return f != nil && f[s.dim].num != 0
 		})
+		if len(t.set) > 0 {
+			maps.Copy(all, t.set)
+			axes++
+		}
 		if len(t.set) > 1 {
 			list = append(list, option{set: t.set, how: 2, chained: true})
 		}
+	}
+	if axes > 1 { // a table over both
+		list = append(list, option{set: all, how: 2, chained: true})
 	}
 	return list
 }
@@ -248,6 +263,15 @@ func (t *tracing) axis(n *onnx.Node, input, back int, f rat) {
 		}
 	case p.Is("Reshape"):
 		t.element(p, 1, back, f)
+		if x := t.shapes[p.Input(0)]; slices.Equal(long(x), long(shape)) {
+			t.axis(p, 0, matching(shape, x, back), f)
+		}
+	case p.Is("Slice") && len(t.shapes[p.Input(0)]) == len(shape):
+		t.axis(p, 0, back, f)
+		ends := t.constantOf(slot{node: p, input: 2})
+		if ends != nil && ends.tensor.Len() == 1 && ends.tensor.I[0] == int64(shape[len(shape)-1-back]) {
+			t.set[slot{p, 2, 0}] = f
+		}
 	case p.Is("ConstantOfShape"):
 		t.element(p, 0, back, f)
 	case p.Is("Gather"):
@@ -265,9 +289,38 @@ func (t *tracing) axis(n *onnx.Node, input, back int, f rat) {
 		if after := len(shape) - (c.tensor.Rank() - 1); back >= after { // axes of the data after the indexed ones
 			t.axis(p, 1, back-after+1, f)
 		}
+	case p.Is("GatherElements"):
+		t.axis(p, 1, back, f)
+	case p.Is("Transpose"):
+		if perm := p.AttrInts("perm"); len(perm) == len(shape) {
+			t.axis(p, 0, len(shape)-1-int(perm[len(shape)-1-back]), f)
+		}
+	case p.Is("Unsqueeze"), p.Is("Squeeze"):
+		t.axis(p, 0, matching(shape, t.shapes[p.Input(0)], back), f)
 	case slices.Equal(shape, t.shapes[p.Input(0)]):
 		t.axis(p, 0, back, f)
 	}
+}
+
+// long returns the axes with more than one element.
+func long(shape []int) []int {
+	return slices.DeleteFunc(slices.Clone(shape), func(n int) bool { return n == 1 })
+}
+
+// matching returns the axis of another shape, counted from the last one, whose axes with more than one element are the
+// same.
+func matching(shape, other []int, back int) int {
+	rank := len(long(shape[len(shape)-back:]))
+	for i := range other {
+		if other[len(other)-1-i] == 1 {
+			continue
+		}
+		if rank == 0 {
+			return i
+		}
+		rank--
+	}
+	return len(other)
 }
 
 // element follows an element of a shape that a node reads, counted from the last one.

@@ -61,7 +61,7 @@ func attention(seen func(query, key int) bool) graph {
 			}
 			s = b.Op("Add", s, b.Floats(ints(n, n), mask...))
 		}
-		y := b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), v)
+		y := b.Op("MatMul", b.Op("Softmax", s), v)
 		b.Output(b.Op("Reshape", b.Op("Transpose", y, perm), ints(batch, n, -1)))
 	}
 }
@@ -77,6 +77,19 @@ func (g graph) model(batch, sequence int) *onnx.Model {
 		v.SetType(onnx.Type{DataType: onnx.Float})
 	}
 	return b.Model
+}
+
+// names are the dimensions of all models here.
+var names = []string{"batch", "sequence"}
+
+func apply(m *onnx.Model, o dims.Options, names ...string) (*dims.Report, error) {
+	return dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, names, o)
+}
+
+func swap() *onnx.Attribute { return onnx.IntsAttr("perm", []int64{0, 2, 1}) }
+
+func scores(b *onnxtest.Builder, x *onnx.Value) *onnx.Value {
+	return b.Op("MatMul", x, b.Op("Transpose", x, swap()))
 }
 
 func run(t *testing.T, m *onnx.Model, x *reference.Tensor) *reference.Tensor {
@@ -115,49 +128,57 @@ var forms = map[string]struct {
 	longer          int    // a recorded length, or 0
 	refused         string // part of the reason
 }{
-	"attention":                  {attention(nil), 2, 10, 0, ""},
-	"batch is heads":             {attention(nil), 4, 10, 0, ""},
-	"one sequence":               {attention(nil), 1, 10, 0, ""},
-	"mask at the old size":       {folded, 2, 7, 0, ""},
-	"length is heads":            {attention(nil), 2, 4, 0, "several of its numbers may be the size 4"},
-	"length is heads, recorded":  {attention(nil), 2, 4, 7, ""},
-	"mask":                       {attention(causal), 2, 6, 0, "a window of at least as many positions"},
-	"mask, recorded":             {attention(causal), 2, 6, 9, ""},
-	"window as long":             {attention(window), 2, 6, 0, "a window of at least as many positions"},
-	"window as long, recorded":   {attention(window), 2, 6, 9, ""},
-	"two masks":                  {masks, 2, 6, 0, "a window of at least as many positions"},
-	"two masks, recorded":        {masks, 2, 6, 9, ""},
-	"two masks, no window seen":  {masks, 2, 6, 7, "shows no window"},
-	"length is width, recorded":  {attention(causal), 3, 16, 17, ""},
-	"mean by a number":           {mean, 2, 10, 0, "may be a number of the model or"},
-	"mean by a number, recorded": {mean, 2, 10, 12, "is not a size itself"},
-	"batches mixed":              {mixed, 3, 5, 0, "may be a number of the model or"},
-	"sequences mixed":            {mixed, 1, 5, 0, "differ from rows computed together"},
-	"last position":              {last, 3, 6, 0, ""},
-	"first positions":            {first, 3, 6, 0, ""},
-	"loop":                       {loop, 2, 6, 0, ""},
-	"token before":               {token, 2, 6, 0, ""},
-	"learned places":             {places, 2, 6, 9, "is made for the size 6, and it is not known how"},
-	"counted places":             {counted, 2, 6, 0, ""},
-	"reversed":                   {reversed, 2, 6, 0, ""},
-	"reversed, recorded":         {reversed, 2, 6, 9, ""},
-	"pairs":                      {pairs, 2, 6, 0, "no output depends on the rows after 6"},
-	"waves":                      {wavy, 2, 10, 0, ""},
-	"waves of no base":           {rough, 2, 10, 12, "is made for the size 10, and it is not known how"},
-	"ones":                       {ones, 2, 6, 0, "a window of at least as many positions"},
-	"ones, recorded":             {ones, 2, 6, 9, ""},
-	"pool of all":                {pool, 2, 6, 0, "its attribute kernel_shape may come from the size 6"},
-	"mask of truth, recorded":    {truth, 2, 6, 9, ""},
-	"counted from 10":            {later, 2, 6, 0, ""},
-	"pool of six, recorded":      {six, 2, 6, 9, ""},
-	"pool of six":                {six, 2, 6, 0, "its attribute kernel_shape may come from the size 6"},
-	"split":                      {split, 2, 6, 0, "it has 6 outputs, as many as the size"},
-	"split of channels":          {channels, 2, 3, 0, ""},
-	"grid of indices":            {grid, 2, 6, 0, ""},
-	"heads in layers":            {layers, 2, 8, 0, ""},
-	"heads as many as rows":      {turned, 2, 4, 0, ""},
-	"rows for experts":           {experts, 2, 4, 0, ""},
-	"chunks":                     {chunks, 2, 12, 0, "several of its numbers"},
+	"attention":            {attention(nil), 2, 10, 0, ""},
+	"batch is heads":       {attention(nil), 4, 10, 0, ""},
+	"one sequence":         {attention(nil), 1, 10, 0, ""},
+	"folded mask":          {folded, 2, 7, 0, ""},
+	"n heads":              {attention(nil), 2, 4, 0, "several of its numbers may be the size 4"},
+	"n heads, recorded":    {attention(nil), 2, 4, 7, ""},
+	"mask":                 {attention(causal), 2, 6, 0, "a window of at least as many positions"},
+	"mask, recorded":       {attention(causal), 2, 6, 9, ""},
+	"window":               {attention(window), 2, 6, 0, "a window of at least as many positions"},
+	"window, recorded":     {attention(window), 2, 6, 9, ""},
+	"two masks":            {masks, 2, 6, 0, "a window of at least as many positions"},
+	"two masks, recorded":  {masks, 2, 6, 9, ""},
+	"two masks, no window": {masks, 2, 6, 7, "shows no window"},
+	"n channels, recorded": {attention(causal), 3, 16, 17, ""},
+	"mean":                 {mean, 2, 10, 0, "may be a number of the model or"},
+	"mean, recorded":       {mean, 2, 10, 12, "is not a size itself"},
+	"batches mixed":        {mixed, 3, 5, 0, "may be a number of the model or"},
+	"sequences mixed":      {mixed, 1, 5, 0, "differ from rows computed together"},
+	"last position":        {last, 3, 6, 0, ""},
+	"first positions":      {first, 3, 6, 0, ""},
+	"loop":                 {loop, 2, 6, 0, ""},
+	"token before":         {token, 2, 6, 0, ""},
+	"learned places":       {places, 2, 6, 9, "is made for the size 6, and it is not known how"},
+	"counted places":       {counted, 2, 6, 0, ""},
+	"reversed":             {reversed, 2, 6, 0, ""},
+	"reversed, recorded":   {reversed, 2, 6, 9, ""},
+	"pairs":                {pairs, 2, 6, 0, "no output depends on the rows after 6"},
+	"waves":                {wavy, 2, 10, 0, ""},
+	"waves of no base":     {rough, 2, 10, 12, "is made for the size 10, and it is not known how"},
+	"ones":                 {ones, 2, 6, 0, "a window of at least as many positions"},
+	"ones, recorded":       {ones, 2, 6, 9, ""},
+	"pool of all":          {pool, 2, 6, 0, "its attribute kernel_shape may come from the size 6"},
+	"truth, recorded":      {truth, 2, 6, 9, ""},
+	"counted from 10":      {later, 2, 6, 0, ""},
+	"six, recorded":        {six, 2, 6, 9, ""},
+	"six":                  {six, 2, 6, 0, "its attribute kernel_shape may come from the size 6"},
+	"split":                {split, 2, 6, 0, "it has 6 outputs, as many as the size"},
+	"split of channels":    {channels, 2, 3, 0, ""},
+	"grid of indices":      {grid, 2, 6, 0, ""},
+	"heads in layers":      {layers, 2, 8, 0, ""},
+	"heads as rows":        {turned, 2, 4, 0, ""},
+	"rows for experts":     {experts, 2, 4, 0, ""},
+	"chunks":               {chunks, 2, 12, 0, "several of its numbers"},
+	"buckets":              {biased(buckets), 2, 7, 0, "several constants must follow it together"},
+	"buckets, recorded":    {biased(buckets), 2, 7, 10, ""},
+	"buckets, causal":      {biased(earlier), 2, 7, 0, ""},
+	"slopes":               {biased(slopes), 2, 7, 0, ""},
+	"indices by distance":  {learned(99), 2, 7, 0, "may have a limit that is not reached at the size 7"},
+	"indices, recorded":    {learned(99), 2, 7, 10, ""},
+	"a limit, recorded":    {learned(8), 2, 7, 10, "no choice of constants reproduces"},
+	"ones for Trilu":       {biased(triangle), 2, 6, 0, ""},
 }
 
 // folded selects positions by indices that were folded into tables of the old size, and expands the result to it. No
@@ -204,10 +225,10 @@ func masks(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
 	before := b.Op("LessOrEqual", b.Constant(keys), b.Constant(queries))
 	every := b.Op("Expand", before, ints(1, batch, n, n))
 	window := b.Op("Expand", b.Op("And", b.Constant(table), before), ints(1, batch, n, n))
-	s := b.Op("MatMul", x, b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1})))
+	s := scores(b, x)
 	s = b.Op("Reshape", b.Op("Mul", s, 0.1), ints(1, batch, n, n))
-	y := b.Op("MatMul", b.Op("Softmax", b.Op("Where", every, s, -1e9), onnx.IntAttr("axis", -1)), x)
-	z := b.Op("MatMul", b.Op("Softmax", b.Op("Where", window, s, -1e9), onnx.IntAttr("axis", -1)), x)
+	y := b.Op("MatMul", b.Op("Softmax", b.Op("Where", every, s, -1e9)), x)
+	z := b.Op("MatMul", b.Op("Softmax", b.Op("Where", window, s, -1e9)), x)
 	b.Output(b.Op("Squeeze", b.Op("Sub", y, b.Op("Mul", z, 0.7)), []int64{0}))
 }
 
@@ -274,7 +295,7 @@ func later(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
 
 // truth masks scores of later positions by a table of truth values.
 func truth(b *onnxtest.Builder, x *onnx.Value, _, n int) {
-	s := b.Op("MatMul", x, b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1})))
+	s := scores(b, x)
 	later := make([]byte, n*n)
 	for i := range later {
 		if i%n > i/n {
@@ -283,7 +304,7 @@ func truth(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 	}
 	mask, _ := onnx.NewTensor("later", onnx.Bool, ints(n, n), later)
 	s = b.Op("Where", b.Graph.AddInitializer(mask), -1e9, s)
-	b.Output(b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), x))
+	b.Output(b.Op("MatMul", b.Op("Softmax", s), x))
 }
 
 // split cuts sums into as many parts as there are positions, and joins them.
@@ -315,9 +336,9 @@ func grid(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
 	at.Dims = ints(batch, 1, 1, n, 2)
 	y := b.Op("GatherND", b.Op("Gather", x, 0, onnx.IntAttr("axis", 2)), b.Constant(at))
 	y = b.Op("Where", b.Op("Greater", y, 0.3), y, -9.0)
-	s := b.Op("MatMul", x, b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1})))
+	s := scores(b, x)
 	s = b.Op("Add", b.Op("Unsqueeze", s, []int64{1}), y)
-	y = b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), b.Op("Unsqueeze", x, []int64{1}))
+	y = b.Op("MatMul", b.Op("Softmax", s), b.Op("Unsqueeze", x, []int64{1}))
 	b.Output(b.Op("Squeeze", y, []int64{1}))
 }
 
@@ -349,7 +370,7 @@ func turned(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
 		q, k, v := head(ints(batch, n, -1, 4)), head(ints(batch, -1, 4, 4)), head(ints(batch, -1, 4, 4))
 		s := b.Op("MatMul", q, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
 		s = b.Op("Where", seen, s, -1e9)
-		y := b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), v)
+		y := b.Op("MatMul", b.Op("Softmax", s), v)
 		y = b.Op("Transpose", b.Op("Reshape", y, ints(batch, -1, n, 4)), perm)
 		x = b.Op("Add", x, b.Op("Tanh", b.Op("Reshape", y, ints(batch, n, -1))))
 	}
@@ -372,7 +393,7 @@ func experts(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
 func chunks(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
 	y := b.Op("Reshape", x, ints(batch, n/4, 4, width))
 	s := b.Op("MatMul", y, b.Op("Transpose", y, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
-	y = b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), y)
+	y = b.Op("MatMul", b.Op("Softmax", s), y)
 	b.Output(b.Op("Reshape", y, ints(batch, n, width)))
 }
 
@@ -414,21 +435,79 @@ func waves(b *onnxtest.Builder, x *onnx.Value, n int, base float64) {
 
 // ones masks scores with a row of ones: all keys are valid.
 func ones(b *onnxtest.Builder, x *onnx.Value, _, n int) {
-	s := b.Op("MatMul", x, b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1})))
+	s := scores(b, x)
 	row := make([]float32, n)
 	s = b.Op("Add", s, b.Floats(ints(1, 1, n), row...))
-	b.Output(b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), x))
+	b.Output(b.Op("MatMul", b.Op("Softmax", s), x))
+}
+
+// biased is attention with a bias for each query and key.
+func biased(bias func(b *onnxtest.Builder, n int) *onnx.Value) graph {
+	return func(b *onnxtest.Builder, x *onnx.Value, _, n int) {
+		s := scores(b, x)
+		b.Output(b.Op("MatMul", b.Op("Softmax", b.Op("Add", s, bias(b, n))), x))
+	}
+}
+
+// distances is a table of key - query, limited, plus a number.
+func distances(b *onnxtest.Builder, n, limit, plus int) *onnx.Value {
+	v := make([]int64, n*n)
+	for i := range v {
+		v[i] = int64(max(-limit, min(limit, i%n-i/n)) + plus)
+	}
+	t := onnx.NewInt64s("distances", v)
+	t.Dims = ints(n, n)
+	return b.Constant(t)
+}
+
+// buckets has a bias for each of four buckets, as T5's decoder has: distances, zeros and the last bucket are tables.
+func buckets(b *onnxtest.Builder, n int) *onnx.Value {
+	far := b.Op("Neg", b.Op("Min", distances(b, n, 99, 0), distances(b, n, 0, 0)))
+	at := b.Op("Where", b.Op("Less", far, 2), far,
+		b.Op("Min", b.Op("Div", b.Op("Add", far, 3), 2), distances(b, n, 0, 3)))
+	return b.Op("Squeeze", b.Op("Gather", b.Floats(ints(4, 1), 0.5, -1, 2, -3), at), []int64{2})
+}
+
+func earlier(b *onnxtest.Builder, n int) *onnx.Value {
+	return b.Op("Add", buckets(b, n), triangle(b, n))
+}
+
+func slopes(b *onnxtest.Builder, n int) *onnx.Value {
+	v := make([]float32, 0, 2*n*n)
+	for k := range 2 {
+		for i := range n * n {
+			v = append(v, -float32(max(i%n-i/n, i/n-i%n))/float32(int(4)<<k))
+		}
+	}
+	return b.Op("ReduceSum", b.Floats(ints(2, n, n), v...), []int64{0}, onnx.IntAttr("keepdims", 0))
+}
+
+// learned has a bias for each distance, up to a limit.
+func learned(limit int) graph {
+	return biased(func(b *onnxtest.Builder, n int) *onnx.Value {
+		v := make([]float32, 65)
+		for i := range v {
+			v[i] = float32(math.Sin(float64(i * i)))
+		}
+		return b.Op("Gather", b.Floats(ints(65), v...), distances(b, n, limit, 32))
+	})
+}
+
+// triangle makes a mask of ones.
+func triangle(b *onnxtest.Builder, n int) *onnx.Value {
+	ones := b.Floats(ints(n, n), slices.Repeat([]float32{1}, n*n)...)
+	return b.Op("Mul", b.Op("Sub", b.Op("Trilu", ones, onnx.IntAttr("upper", 0)), 1.0), 1e9)
 }
 
 // pool returns the mean of all positions.
 func pool(b *onnxtest.Builder, x *onnx.Value, _, n int) {
-	y := b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1}))
+	y := b.Op("Transpose", x, swap())
 	b.Output(b.Op("AveragePool", y, onnx.IntsAttr("kernel_shape", ints(n))))
 }
 
 // six returns the mean of six positions.
 func six(b *onnxtest.Builder, x *onnx.Value, _, _ int) {
-	y := b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1}))
+	y := b.Op("Transpose", x, swap())
 	b.Output(b.Op("AveragePool", y, onnx.IntsAttr("kernel_shape", ints(6)), onnx.IntsAttr("pads", ints(5, 0))))
 }
 
@@ -456,8 +535,7 @@ func TestApply(t *testing.T) {
 			if f.longer > 0 {
 				recorded = append(recorded, f.recorded(t, 2, f.longer))
 			}
-			r, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, []string{"batch", "sequence"},
-				dims.Options{Recorded: recorded})
+			r, err := apply(m, dims.Options{Recorded: recorded}, names...)
 			var refused *dims.Refusal
 			if f.refused != "" {
 				if !errors.As(err, &refused) || !strings.Contains(err.Error(), f.refused) {
@@ -533,7 +611,7 @@ func TestDeclaredShapes(t *testing.T) {
 		typeOf(x) != "float32[2, 10, 16]" {
 		t.Errorf("opened %v, %v, the model itself %s", open, err, typeOf(x))
 	}
-	_, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, []string{"batch", "sequence"}, dims.Options{})
+	_, err := apply(m, dims.Options{}, names...)
 	if err != nil || typeOf(x) != want || typeOf(between) != "float32" {
 		t.Errorf("%s, then %s, %v", typeOf(x), typeOf(between), err)
 	}
@@ -548,12 +626,12 @@ func TestUnknownSizes(t *testing.T) {
 		names    []string
 		want     string
 	}{
-		{attention(nil), [2]int{2, 7}, []string{"batch", "sequence"}, ""},
+		{attention(nil), [2]int{2, 7}, names, ""},
 		{attention(nil), [2]int{}, []string{"batch=2", "sequence=7"}, ""},
 		{attention(nil), [2]int{}, []string{"batch=2", "sequence"}, "its size at export is not known"},
 		{attention(nil), [2]int{3, 7}, []string{"batch=2", "sequence"}, "its size at export is not known"},
 		{attention(nil), [2]int{2, 7}, []string{"batch=3", "sequence"}, "it is 3 at export, but a recorded case"},
-		{open, [2]int{}, []string{"batch", "sequence"}, "already runs at several sizes"},
+		{open, [2]int{}, names, "already runs at several sizes"},
 	} {
 		m := c.model(2, 7)
 		x, _ := m.Graph.Inputs[0].Type()
@@ -563,7 +641,7 @@ func TestUnknownSizes(t *testing.T) {
 		if c.recorded[0] > 0 {
 			o.Recorded = append(o.Recorded, c.graph.recorded(t, c.recorded[0], c.recorded[1]))
 		}
-		r, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, c.names, o)
+		r, err := apply(m, o, c.names...)
 		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) ||
 			c.want == "" && (err != nil || r.Dims[0].Size != 2 || r.Dims[1].Size != 7) {
 			t.Errorf("%v with %v recorded: %+v, %v", c.names, c.recorded, r, err)
@@ -577,15 +655,15 @@ func TestCache(t *testing.T) {
 	x, past := b.Input("x", onnx.Float, 2, 4, 1, width), b.Input("past", onnx.Float, 2, 4, 5, width)
 	b.Output(b.Op("Concat", past, b.Op("Mul", x, 0.7), onnx.IntAttr("axis", 2)))
 	s := b.Op("MatMul", x, b.Op("Transpose", b.Graph.Outputs[0], onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
-	b.Output(b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), b.Graph.Outputs[0]))
-	_, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: b.Model}}, []string{"past=past.2"}, dims.Options{})
+	b.Output(b.Op("MatMul", b.Op("Softmax", s), b.Graph.Outputs[0]))
+	_, err := apply(b.Model, dims.Options{}, "past=past.2")
 	if err == nil || !strings.Contains(err.Error(), "the length of a cache") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// decoder is causal attention over a cache and new tokens, with a window and rotated by the positions. Its mask and
-// angles were computed at the old size.
+// decoder is causal attention over a cache and new tokens, with a window, a bias by distance, and rotated by the
+// positions. Its mask, distances and angles were computed at the old size.
 func decoder(batch, past, n int) *onnx.Model {
 	b := onnxtest.New(17)
 	count := func(from, n int, dims ...int64) *onnx.Value {
@@ -600,6 +678,7 @@ func decoder(batch, past, n int) *onnx.Model {
 	x := b.Op("Gather", weights(b, width), b.Input("input_ids", onnx.Int64, batch, n))
 	mask := b.Op("Unsqueeze", b.Input("attention_mask", onnx.Int64, batch, past+n), []int64{1})
 	angles, sines, near := make([]float32, 0, n*width), make([]float32, 0, n*width), make([]byte, n*(past+n))
+	far := make([]int64, n*(past+n))
 	for i := range n {
 		for k := range width {
 			angles = append(angles, float32(past+i)*float32(math.Pow(10, -float64(k)/width)))
@@ -607,7 +686,7 @@ func decoder(batch, past, n int) *onnx.Model {
 			sines = append(sines, float32(math.Sin(float64(float32(past+i)*rate))))
 		}
 		for k := range past + n {
-			if past+i-k < 7 {
+			if far[i*(past+n)+k] = int64(k - i - past); past+i-k < 7 {
 				near[i*(past+n)+k] = 1
 			}
 		}
@@ -622,9 +701,12 @@ func decoder(batch, past, n int) *onnx.Model {
 	mask = b.Op("Cast", mask, onnx.IntAttr("to", int64(onnx.Bool)))
 	seen = b.Op("And", b.Op("Expand", seen, ints(batch, n, past+n)), mask)
 	k := b.Op("Squeeze", keys, []int64{1})
-	scores := b.Op("MatMul", x, b.Op("Transpose", k, onnx.IntsAttr("perm", []int64{0, 2, 1})))
+	distances := onnx.NewInt64s("distances", far)
+	distances.Dims = ints(n, past+n)
+	bias := b.Op("Sqrt", b.Op("Cast", b.Op("Neg", b.Constant(distances)), onnx.IntAttr("to", int64(onnx.Float))))
+	scores := b.Op("Add", bias, b.Op("MatMul", x, b.Op("Transpose", k, swap())))
 	scores = b.Op("Where", seen, b.Op("Mul", scores, 0.1), -1e9)
-	b.Output(b.Op("MatMul", b.Op("Softmax", scores, onnx.IntAttr("axis", -1)), k))
+	b.Output(b.Op("MatMul", b.Op("Softmax", scores), k))
 	b.Output(keys)
 	return b.Model
 }
@@ -649,7 +731,7 @@ func TestDecoder(t *testing.T) {
 		"":     {{2, 5, 3}, {1, 5, 1}, {3, 5, 6}, {5, 5, 2}},
 		"past": {{2, 5, 3}, {1, 0, 9}, {3, 8, 6}, {5, 17, 1}},
 	} {
-		m, o, names := decoder(2, 5, 3), dims.Options{ExtendMasks: past == ""}, []string{"batch", "sequence"}
+		m, o, names := decoder(2, 5, 3), dims.Options{ExtendMasks: past == ""}, names
 		if past != "" {
 			longer := decoder(3, 9, 4)
 			in, list := inputs(longer, 5)
@@ -663,7 +745,7 @@ func TestDecoder(t *testing.T) {
 			}
 			o.Recorded, names = []golden.Case{c}, append(names, past)
 		}
-		if _, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, names, o); err != nil {
+		if _, err := apply(m, o, names...); err != nil {
 			t.Fatal(err)
 		}
 		for _, size := range sizes {
@@ -695,9 +777,9 @@ func opAttention(b *onnxtest.Builder, x *onnx.Value, batch, n int) {
 	}
 	seen, _ := onnx.NewTensor("seen", onnx.Bool, ints(1, 1, n, n), mask)
 	every, _ := onnx.NewTensor("every", onnx.Bool, ints(1, 1, 1, n), slices.Repeat([]byte{1}, n))
-	both := b.Op("And", b.Constant(seen), b.Constant(every))
 	q := b.Op("Reshape", x, ints(batch, 1, n, width))
-	b.Output(b.Op("Squeeze", b.Op("Attention", q, q, q, both), []int64{1}))
+	valid := b.Op("And", b.Constant(seen), b.Constant(every))
+	b.Output(b.Op("Squeeze", b.Op("Attention", q, q, q, valid), []int64{1}))
 }
 
 // TestExtendMasks accepts the user's word for a mask, and reports it.
@@ -708,8 +790,7 @@ func TestExtendMasks(t *testing.T) {
 	}{"nodes": {attention(causal), 17}, "op": {opAttention, 24}} {
 		m := c.model(2, 6)
 		m.ImportOpset("", c.opset)
-		r, err := dims.Apply(&pass.Run{Editor: edit.Editor{Model: m}}, []string{"batch", "sequence"},
-			dims.Options{ExtendMasks: true})
+		r, err := apply(m, dims.Options{ExtendMasks: true}, names...)
 		if err != nil || !strings.Contains(r.Dims[1].Reason, "assumed to continue") {
 			t.Fatalf("%s: %+v, %v", name, r, err)
 		}

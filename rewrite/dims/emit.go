@@ -314,6 +314,30 @@ func (e *emitter) table(c *constant, lengths map[int]*sum, diag *sum) (*onnx.Val
 		if v, err = e.waves(c, length(f.waves.positions), diag); err != nil {
 			return nil, err
 		}
+	case f.plane != nil && (lengths[f.plane.rows] != nil || lengths[f.plane.columns] != nil || diag != nil):
+		p, start := f.plane, e.scalar(f.plane.start)
+		if diag != nil {
+			start = e.number(diag)
+		}
+		v = e.op("Add", nil, count(p.rows, start, -1), count(p.columns, nil, 1))
+		if p.magnitude {
+			v = e.op("Abs", nil, v)
+		}
+		if t.I != nil {
+			v = e.cast(e.op("Mul", nil, v, e.scalar(int64(p.rates[0]))), onnx.Int64, t.DataType)
+			break
+		}
+		rates := &reference.Tensor{DataType: t.DataType, Shape: t.Shape, F: p.rates}
+		for axis, even := range f.even {
+			if even || p.has(axis) {
+				rates = slice(rates, axis, 0, 1)
+			}
+		}
+		stored, err := rates.ToONNX("free_rates")
+		if err != nil {
+			return nil, err
+		}
+		v = e.op("Mul", nil, e.cast(v, onnx.Int64, t.DataType), e.change.AddInitializer(e.graph, stored))
 	case f.grid != nil:
 		parts, each := []*onnx.Value{}, e.list(append(slices.Clone(t.Dims()[:t.Rank()-1]), 1), lengths)
 		for _, l := range f.grid {

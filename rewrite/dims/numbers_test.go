@@ -154,6 +154,11 @@ func TestFamilies(t *testing.T) {
 		{"f-2 -1 0/-4 -2 0/-6 -3 1", "", []int{3, 4}, ""},
 		{"f0 1 1/0 1 1/0 0 0", "", []int{4, 3}, ""}, // no diagonal
 		{"f0 1 1/0 2 1/0 0 0", "", []int{4, 3}, ""},
+		{"-5 -4 -3/-6 -5 -4/-7 -6 -5", "plane -5 1 false", []int{2, 4}, "1 2 3 4/0 1 2 3"},
+		{"6 3 0/9 6 3/12 9 6", "plane -2 -3 false", []int{3, 2}, "-3 -6/0 -3/3 0"},
+		{"f0 -2 -4/-2 0 -2/-4 -2 0", "plane 0 -2 true", []int{2, 4}, "f-2 -4 -6 -8/0 -2 -4 -6"},
+		{"f0 3 6/3 0 3/6 3 0", "", []int{3, 4}, ""}, // 3 is not a power of 2
+		{"f0 2 3/2 0 2/3 2 0", "", []int{3, 4}, ""},
 		{"4 6 8", "count 4 by 2 along 0", []int{maxTable + 1}, ""},
 		{"4 6 8", "count 4 by 2 along 0", []int{-1}, ""},
 	} {
@@ -169,6 +174,8 @@ func TestFamilies(t *testing.T) {
 			}
 		} else if f.waves != nil {
 			kind = fmt.Sprintf("angles %d", start)
+		} else if p := f.plane; p != nil {
+			kind = fmt.Sprint("plane ", start, p.rates[0], p.magnitude)
 		}
 		expect(t, c.table, kind, c.kind)
 		expect(t, c.table, k.original(slot{part: lengthOf(0)}), int64(x.Shape[0]))

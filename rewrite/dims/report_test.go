@@ -36,11 +36,10 @@ func twice(b *onnxtest.Builder, x *onnx.Value, _, n int) {
 		}
 	}
 	later := b.Floats(ints(n, n), mask...)
-	scores := b.Op("MatMul", x, b.Op("Transpose", x, onnx.IntsAttr("perm", []int64{0, 2, 1})))
 	attend := func(s *onnx.Value) *onnx.Value {
-		return b.Op("MatMul", b.Op("Softmax", b.Op("Add", s, later), onnx.IntAttr("axis", -1)), x)
+		return b.Op("MatMul", b.Op("Softmax", b.Op("Add", s, later)), x)
 	}
-	b.Output(b.Op("Sub", attend(scores), attend(b.Op("Neg", scores))))
+	b.Output(b.Op("Sub", attend(scores(b, x)), attend(b.Op("Neg", scores(b, x)))))
 }
 
 // TestReports: the whole report of some forms, the declared outputs, and the ops that the change adds.

@@ -395,7 +395,7 @@ func TestSteps(t *testing.T) {
 	x := b.Input("x", onnx.Float, 4, 6, 16)
 	q := b.Op("Transpose", b.Op("Reshape", x, []int64{4, 6, 4, 4}), turn)
 	s := b.Op("MatMul", q, b.Op("Transpose", q, onnx.IntsAttr("perm", []int64{0, 1, 3, 2})))
-	y := b.Op("Transpose", b.Op("MatMul", b.Op("Softmax", s, onnx.IntAttr("axis", -1)), q), turn)
+	y := b.Op("Transpose", b.Op("MatMul", b.Op("Softmax", s), q), turn)
 	b.Output(b.Op("Reshape", y, []int64{4, 6, 16}))
 	found := map[string]bool{}
 	for mostSteps = 1; !found["true true"] && mostSteps < 1<<20; mostSteps += mostSteps/8 + 1 {

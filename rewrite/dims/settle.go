@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -45,6 +46,11 @@ func (a *analysis) settled(c *choice) error {
 				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, [0, 1], need not be a count; "+
 					"pass recorded outputs of a greater size", k.value.Name)}
 			}
+			if f[i].num != 0 && k.family.plane != nil && k.indices(false) {
+				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q of %v has indices by the "+
+					"distance of two positions, which may have a limit that is not reached at the size %d; pass "+
+					"recorded outputs of a greater size", k.value.Name, k.tensor.Shape, d.Size)}
+			}
 			if f[i].num != 0 && !a.ExtendMasks && c.isMask(a, k, i) {
 				return &Refusal{d.Name, s.node.Label(), fmt.Sprintf("its constant %q, a mask of %v, is made for the "+
 					"size %d; a window of at least as many positions looks the same; pass recorded outputs of a "+
@@ -78,8 +84,13 @@ func (c *constant) open(found *choice, dim int) bool {
 }
 
 // isMask reports whether a table that grows with a dimension may be a mask of positions: it has steps, or it is
-// constant along its last axis or along several growing axes.
+// constant along its last axis or along several growing axes. Positions times rates are none, nor are equal elements
+// of which Trilu makes a mask, or from which only indices follow.
 func (c *choice) isMask(a *analysis, k *constant, dim int) bool {
+	if k.family.waves != nil || k.family.plane != nil || !k.family.step && (k.node.Is("Trilu") ||
+		k.tensor.DataType.IsInteger() && k.indices(true)) {
+		return false
+	}
 	grows := 0
 	for axis := range k.tensor.Shape {
 		f := c.factors[slot{k.node, k.input, lengthOf(axis)}]
@@ -93,6 +104,34 @@ func (c *choice) isMask(a *analysis, k *constant, dim int) bool {
 	}
 	f := c.factors[slot{k.node, k.input, diagonal}]
 	return k.family.step && f != nil && f[dim].num != 0
+}
+
+// indices reports whether what follows from a table are indices of other tensors: all of it, whatever computes them, or
+// else some of it, without an op that may limit them.
+func (c *constant) indices(all bool) bool {
+	seen := map[*onnx.Node]bool{}
+	var follow func(n *onnx.Node, from *onnx.Value) bool
+	follow = func(n *onnx.Node, from *onnx.Value) bool {
+		if strings.HasPrefix(n.OpType, "Gather") && n.Input(1) == from {
+			return n.Input(0) != from
+		}
+		if seen[n] {
+			return all
+		}
+		seen[n] = true
+		if !n.MovesElements() && !(all && elementwise[n.OpType]) &&
+			!slices.Contains([]string{"Add", "Sub", "Mul", "Neg"}, n.OpType) ||
+			len(n.Outputs) != 1 || n.Outputs[0].IsOutput() {
+			return false
+		}
+		for _, u := range n.Outputs[0].Uses() {
+			if follow(u.Node, n.Outputs[0]) != all {
+				return !all
+			}
+		}
+		return all
+	}
+	return follow(c.node, c.value)
 }
 
 // errUnlike means that no window reproduces the recorded outputs.
@@ -207,8 +246,7 @@ func longer(short, long []int, axis int) bool {
 }
 
 // sized are the attributes that may be sizes of inputs.
-var sized = map[string]bool{"kernel_shape": true, "strides": true, "split": true, "k": true, "pads": true,
-	"starts": true, "ends": true, "output_shape": true, "shape": true, "repeats": true}
+var sized = set("kernel_shape strides split k pads starts ends output_shape shape repeats")
 
 // firstShapes returns the shapes of the nodes' first inputs.
 func (a *analysis) firstShapes(c *choice, sizes []int64) (map[*onnx.Node][]int, error) {

@@ -121,7 +121,7 @@ func (c *constant) original(s slot) int64 {
 	if axis, ok := s.axis(); ok {
 		return int64(c.tensor.Shape[axis])
 	}
-	if s.part == diagonal && (c.family.linear >= 0 || c.family.waves != nil) {
+	if s.part == diagonal && (c.family.linear >= 0 || c.family.waves != nil || c.family.plane != nil) {
 		return c.family.first()
 	}
 	if s.part == diagonal {
@@ -218,13 +218,17 @@ func (c *constant) lengthOptions(size int64) (list []option) {
 		}
 	}
 	p, q := c.family.rows, c.family.columns
-	if !c.family.step {
+	if c.family.plane != nil {
+		p, q = c.family.plane.rows, c.family.plane.columns
+	} else if !c.family.step {
 		return list
 	}
 	grown := func(axis int) map[rat]int { return factors(int64(c.tensor.Shape[axis]), size) }
 	one := rat{1, 1}
 	if how, ok := grown(q)[one]; ok { // keys before the queries
-		list = append(list, option{set: map[slot]rat{at(lengthOf(q)): one, at(diagonal): one}, how: how})
+		if c.family.step {
+			list = append(list, option{set: map[slot]rat{at(lengthOf(q)): one, at(diagonal): one}, how: how})
+		}
 		if other, ok := grown(p)[one]; ok {
 			list = append(list, option{
 				set: map[slot]rat{at(lengthOf(p)): one, at(lengthOf(q)): one},

@@ -2,6 +2,7 @@ package dims
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -26,6 +27,7 @@ type family struct {
 	// grid lists, for each position along the last axis, how indices for GatherND count.
 	grid  []line
 	waves *waves
+	plane *plane
 }
 
 // A line is a list of integers in equal steps along an axis, or one integer if there is no step.
@@ -67,7 +69,10 @@ func familyOf(t *reference.Tensor) family {
 			}
 		}
 	}
-	if len(varying) > 1 && !f.step && t.I != nil && t.DataType != onnx.Bool {
+	if n := len(varying); n > 1 && !f.step && f.waves == nil {
+		f.plane = findPlane(t, varying[n-2], varying[n-1])
+	}
+	if len(varying) > 1 && !f.step && f.plane == nil && t.I != nil && t.DataType != onnx.Bool {
 		f.findGrid(t)
 	}
 	return f
@@ -76,7 +81,7 @@ func familyOf(t *reference.Tensor) family {
 // grows reports whether the table can be extended along one axis while the others stay.
 func (f *family) grows(axis int) bool {
 	return f.even != nil && (f.even[axis] || f.grid != nil && axis < len(f.even)-1 || f.linear == axis ||
-		f.waves != nil && axis == f.waves.positions ||
+		f.waves != nil && axis == f.waves.positions || f.plane.has(axis) ||
 		f.step && (axis == f.rows || axis == f.columns))
 }
 
@@ -93,8 +98,11 @@ func (f *family) outside(shape []int, row, column int) bool {
 	return f.window > 0 && int64(row+shape[n-1]-shape[n-2]-column) >= f.window
 }
 
-// counts returns the axis of equal steps or of angles of positions, or -1.
+// counts returns the axis of equal steps, of angles of positions or of a plane's columns, or -1.
 func (f *family) counts() int {
+	if f.plane != nil {
+		return f.plane.columns
+	}
 	if f.waves != nil && f.waves.first > 0 {
 		return f.waves.positions
 	}
@@ -105,6 +113,9 @@ func (f *family) counts() int {
 func (f *family) first() int64 {
 	if f.waves != nil {
 		return int64(f.waves.first)
+	}
+	if f.plane != nil {
+		return f.plane.start
 	}
 	return f.start
 }
@@ -250,7 +261,7 @@ func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*re
 	for i := range n {
 		place := 0
 		for axis := range shape {
-			if k := i / to[axis] % shape[axis]; !f.even[axis] && axis != f.linear && !f.step {
+			if k := i / to[axis] % shape[axis]; !f.even[axis] && axis != f.linear && !f.step && !f.plane.has(axis) {
 				place += k * from[axis]
 			}
 		}
@@ -269,6 +280,12 @@ func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*re
 			}
 		}
 		switch {
+		case f.plane != nil:
+			if x := f.plane.value(i, shape, to, diagonal, f.plane.rates[place]); t.I != nil {
+				out.I[i] = int64(x)
+			} else {
+				out.F[i] = x
+			}
 		case f.grid != nil:
 			l := f.grid[i%shape[len(shape)-1]]
 			out.I[i] = l.start + l.by*int64(i/to[l.axis]%shape[l.axis])
@@ -286,4 +303,57 @@ func (f *family) extended(t *reference.Tensor, shape []int, diagonal int64) (*re
 		}
 	}
 	return out, nil
+}
+
+// A plane is a table of rate·(start + column - row), or of the magnitude of this distance times a rate.
+type plane struct {
+	rows, columns int
+	start         int64
+	magnitude     bool
+	rates         []float64 // of each element
+}
+
+func (p *plane) has(axis int) bool { return p != nil && (axis == p.rows || axis == p.columns) }
+
+// value returns the element of a table whose rows and columns have these sizes and strides.
+func (p *plane) value(i int, shape, strides []int, start int64, rate float64) float64 {
+	at := func(axis int) int64 { return int64(i / strides[axis] % shape[axis]) }
+	d := float64(start + at(p.columns) - at(p.rows))
+	if p.magnitude {
+		d = math.Abs(d)
+	}
+	return rate * d
+}
+
+// findPlane looks for a plane over two axes. The rates of floats are powers of 2, which round nothing.
+func findPlane(t *reference.Tensor, rows, columns int) *plane {
+	m, s := t.Shape[columns], onnx.RowMajor(t.Shape)
+	if min(t.Shape[rows], m) < fewest || t.DataType == onnx.Bool || t.I == nil && t.DataType != onnx.Float {
+		return nil
+	}
+	element := func(i int) float64 {
+		if t.I != nil {
+			return float64(t.I[i])
+		}
+		return t.F[i]
+	}
+	p := &plane{rows: rows, columns: columns, rates: make([]float64, t.Len())}
+	for i := range p.rates {
+		last := i + (m-1-i/s[columns]%m)*s[columns] - i/s[rows]%t.Shape[rows]*s[rows] // in row 0
+		p.rates[i] = element(last) - element(last-s[columns])
+		if r := math.Abs(p.rates[i]); r == 0 || t.I == nil && math.Exp2(math.Round(math.Log2(r))) != r {
+			return nil
+		}
+	}
+	p.start = int64(element((m-1)*s[columns])/p.rates[0]) - int64(m-1)
+	for _, p.magnitude = range []bool{false, true} {
+		fits := true
+		for i := 0; i < t.Len() && fits; i++ {
+			fits = p.value(i, t.Shape, s, p.start, p.rates[i]) == element(i)
+		}
+		if fits {
+			return p
+		}
+	}
+	return nil
 }
