@@ -223,6 +223,16 @@ func (v Version) Refused(device, domain, name string, opset int64, inputs []onnx
 	return refused
 }
 
+// RefusedReduction returns why a device has no kernel for the reduction of a scatter, or nil. The CPU's kernels accept
+// half types, but fail when they reduce them.
+func RefusedReduction(device string, n *onnx.Node, t onnx.DataType) error {
+	r := n.AttrString("reduction", "none")
+	if device != CPU || !t.IsHalf() || r == "none" || !n.Is("ScatterElements") && !n.Is("ScatterND") {
+		return nil
+	}
+	return fmt.Errorf("the kernel for %s has no reduction %q of %s", device, r, t)
+}
+
 // refuses returns an error that names an input the kernel does not accept, or nil.
 func (k *kernel) refuses(inputs []onnx.DataType) (refused error) {
 	for _, form := range k.forms {

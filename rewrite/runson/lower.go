@@ -171,15 +171,19 @@ func (l *lowering) prove(n *onnx.Node, w *way, types []onnx.DataType) error {
 		}})
 }
 
-// alone returns a model with one node, whose inputs have the sizes of the first world. Integers known there are
-// constants, and so are the constants of the model.
+// fewNumbers bounds the floats that keep their values in trials: they may be scales of a Resize.
+const fewNumbers = 8
+
+// alone returns a model with one node, whose inputs have the sizes of the first world. Integers known there and a few
+// floats are constants, and so are those of the model.
 func (l *lowering) alone(n *onnx.Node) (*onnx.Model, error) {
 	var ports []onnx.Port
 	elements := int64(0)
 	have := map[*onnx.Value]bool{}
 	known := map[string]*reference.Tensor{}
 	for _, v := range n.Inputs {
-		if v == nil || have[v] || v.Constant() != nil && !l.facts.DataType(v).IsFloat() {
+		if v == nil || have[v] || v.Constant() != nil && (!l.facts.DataType(v).IsFloat() ||
+			v.Constant().Len() <= fewNumbers) {
 			continue
 		}
 		have[v] = true
@@ -187,7 +191,7 @@ func (l *lowering) alone(n *onnx.Node) (*onnx.Model, error) {
 		if !ok {
 			return nil, errors.New("its sizes are not known")
 		}
-		if x, is := l.facts.Known(v, 0); is && !x.IsFloat() {
+		if x, is := l.facts.Known(v, 0); is && (!x.IsFloat() || x.Len() <= fewNumbers) {
 			known[v.Name] = x
 		}
 		elements += prove.Elements([][]int64{shape})

@@ -107,6 +107,18 @@ var models = []made{
 			scale := b.Op("Cast", 0.1, onnx.IntAttr("to", int64(onnx.BFloat16)))
 			b.Output(b.Op("DequantizeLinear", b.Input("x", onnx.Int8, "n", 4), scale))
 		}},
+	{"sizes in floats", 21, "Cast Cast Resize", "Resize float32", func(b *onnxtest.Builder) {
+		x := b.Input("x", onnx.BFloat16, 1, 1, 4, 4)
+		b.Output(b.Op("Resize", x, nil, b.Floats([]int64{4}, 1, 1, 2, 0.5), onnx.StringAttr("mode", "linear")))
+	}},
+	{"reductions of half types", 18, "Cast Cast Cast Cast Cast Cast ScatterElements ScatterND Slice",
+		"ScatterElements float32, ScatterND float32", func(b *onnxtest.Builder) {
+			x, y := b.Input("x", onnx.Float16, 4, 2), b.Input("y", onnx.BFloat16, 4, 2)
+			add, at := onnx.StringAttr("reduction", "add"), onnx.NewInt64s("at", []int64{0, 3, 3, 1})
+			at.Dims = []int64{2, 2}
+			b.Output(b.Op("ScatterElements", x, b.Constant(at), b.Op("Slice", x, b.Ints(0), b.Ints(2)), add))
+			b.Output(b.Op("ScatterND", y, b.Constant(onnx.NewInt64s("rows", []int64{1})), b.Input("u", onnx.BFloat16, 2), add))
+		}},
 	{"float16 is onnxruntime's to cast", 21, "Sigmoid", "", func(b *onnxtest.Builder) {
 		b.Output(b.Op("Sigmoid", b.Input("x", onnx.Float16, "n", 4)))
 	}},
