@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx/internal/onnxpb"
 )
@@ -31,6 +32,15 @@ type Node struct {
 // Is reports whether the node is the standard's op of this type (domain "" or "ai.onnx").
 func (n *Node) Is(opType string) bool {
 	return n != nil && n.OpType == opType && IsStandardDomain(n.Domain)
+}
+
+// Words returns the set of words in a text, such as the types of ops.
+func Words(text string) map[string]bool {
+	set := map[string]bool{}
+	for _, w := range strings.Fields(text) {
+		set[w] = true
+	}
+	return set
 }
 
 // MovesElements reports whether the outputs consist of elements of the first input, or of all inputs of a Concat,

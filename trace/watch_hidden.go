@@ -12,8 +12,7 @@ const standardBias = 3
 
 // moves are the ops, besides those that only move elements (onnx.Node.MovesElements), that keep a number far below the
 // others.
-var moves = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Where": true, "Pad": true, "Tile": true,
-	"Trilu": true, "ScatterND": true, "ScatterElements": true}
+var moves = onnx.Words("Add Sub Mul Where Pad Tile Trilu ScatterND ScatterElements")
 
 // hiddenValues finds the values of a graph in which elements far below the others only become zeros of an exponential,
 // clipped or not: values that a Softmax reads, whole or decomposed, directly or through sums, masks of zeros and ones,

@@ -189,10 +189,10 @@ func (d *detourer) duplicate(p float64) {
 
 // repeated lists the ops that are repeated in blocks that send tokens to experts: the ones that exporters write
 // wherever they need them. (They write a choice of experts, and an expert's computation, once.)
-var repeated = map[string]bool{"Shape": true, "Constant": true, "Cast": true, "Reshape": true, "Unsqueeze": true,
-	"Squeeze": true, "Identity": true,
-	"Transpose": true, "Expand": true, "Tile": true, "Flatten": true, "Concat": true, "Slice": true, "Equal": true,
-	"ConstantOfShape": true, "Range": true}
+var repeated = onnx.Words(`
+	Shape Constant Cast Reshape Unsqueeze Squeeze Identity Transpose Expand Tile Flatten Concat Slice Equal
+	ConstantOfShape Range
+`)
 
 // repeats reports whether a node may occur a second time.
 func (d *detourer) repeats(n *onnx.Node) bool {

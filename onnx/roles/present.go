@@ -79,10 +79,10 @@ var (
 )
 
 // passing are the words that only distinguish past from present.
-var passing = map[string]bool{"past": true, "present": true, "input": true, "inputs": true, "in": true, "output": true,
-	"outputs": true, "out": true, "new": true, "next": true, "updated": true, "prev": true, "previous": true,
-	"old": true, "cur": true, "current": true, "cache": true, "caches": true, "cached": true, "layer": true,
-	"layers": true, "state": true, "states": true}
+var passing = onnx.Words(`
+	past present input inputs in output outputs out new next updated prev previous old cur current cache caches
+	cached layer layers state states
+`)
 
 // remainder returns the numbers and the kind in the name of a past or present. past_key_values.3.key, present.3.key,
 // input.past_key_values.layers.3.keys and new_cache_k_3 have the same remainder.

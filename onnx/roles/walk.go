@@ -18,8 +18,7 @@ type walker struct {
 }
 
 // passThrough are ops whose output has elements of input 0.
-var passThrough = map[string]bool{"Cast": true, "Identity": true, "Reshape": true, "Squeeze": true, "Unsqueeze": true,
-	"Flatten": true, "Expand": true, "Transpose": true, "Slice": true, "Tile": true}
+var passThrough = onnx.Words("Cast Identity Reshape Squeeze Unsqueeze Flatten Expand Transpose Slice Tile")
 
 // pagedRoles are the roles of the inputs of PagedAttention behind its pools.
 var pagedRoles = map[int]Role{pastLengthInput - 1: Cumulative, pastLengthInput: PastLength,

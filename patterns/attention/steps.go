@@ -16,29 +16,22 @@ import (
 // smooth, move scores, or treat differently only numbers that no score reaches.
 
 // smooth are the ops that have one formula for all numbers.
-var smooth = opSet("Add", "Sub", "Mul", "Div", "Neg", "Exp", "Log", "Tanh", "Sigmoid", "Sqrt", "Pow",
-	"Reciprocal", "Erf",
-	"Softplus", "Softmax", "LogSoftmax", "ReduceSum", "ReduceMean", "ReduceLogSumExp", "ReduceLogSum",
-	"ReduceSumSquare",
-	"ReduceL2", "ReduceMax", "Sum", "Mean", "Identity", "Dropout", "MatMul", "Einsum")
+var smooth = onnx.Words(`
+	Add Sub Mul Div Neg Exp Log Tanh Sigmoid Sqrt Pow Reciprocal Erf Softplus Softmax LogSoftmax ReduceSum
+	ReduceMean ReduceLogSumExp ReduceLogSum ReduceSumSquare ReduceL2 ReduceMax Sum Mean Identity Dropout MatMul
+	Einsum
+`)
 
 // moving are the ops that only move elements.
-var moving = opSet("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "Slice", "Gather",
-	"Split", "Concat", "Pad")
+var moving = onnx.Words(`
+	Transpose Reshape Flatten Squeeze Unsqueeze Expand Tile Slice Gather Split Concat Pad
+`)
 
 // logic are the ops on truth values, and those that detect NaN and infinity.
-var logic = opSet("And", "Or", "Not", "Xor", "IsNaN", "IsInf", "Where")
+var logic = onnx.Words("And Or Not Xor IsNaN IsInf Where")
 
 // comparing are the ops that compare numbers.
-var comparing = opSet("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Min", "Max", "Clip")
-
-func opSet(names ...string) map[string]bool {
-	set := map[string]bool{}
-	for _, name := range names {
-		set[name] = true
-	}
-	return set
-}
+var comparing = onnx.Words("Equal Less LessOrEqual Greater GreaterOrEqual Min Max Clip")
 
 // A detour adds tensors to the scores in another shape: its nodes reshape the scores, add, and reshape back. They keep
 // the order of the scores, so the detour adds to each score what it makes of a score of 0.

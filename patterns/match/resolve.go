@@ -220,10 +220,10 @@ func (g *View) SliceOf(n *onnx.Node) (starts, axes, steps []int64, ok bool) {
 }
 
 // reductions lists the ops that reduce axes named by an attribute or, since opset 18, by an input.
-var reductions = map[string]bool{
-	"ReduceMean": true, "ReduceSum": true, "ReduceMax": true, "ReduceMin": true, "ReduceProd": true,
-	"ReduceSumSquare": true, "ReduceL1": true, "ReduceL2": true, "ReduceLogSum": true, "ReduceLogSumExp": true,
-}
+var reductions = onnx.Words(`
+	ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceSumSquare ReduceL1 ReduceL2 ReduceLogSum
+	ReduceLogSumExp
+`)
 
 // isOpType compares op types; a Sum of two is an Add.
 func isOpType(n *onnx.Node, op string) bool {

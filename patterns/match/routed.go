@@ -108,12 +108,9 @@ func IsPick(n *onnx.Node) bool {
 }
 
 // viewOps lists the standard ops that move, drop, repeat or cast elements.
-var viewOps = map[string]bool{"Reshape": true, "Transpose": true, "Squeeze": true, "Unsqueeze": true, "Flatten": true,
-	"Cast": true, "Expand": true, "Tile": true, "Slice": true, "Split": true}
+var viewOps = onnx.Words("Reshape Transpose Squeeze Unsqueeze Flatten Cast Expand Tile Slice Split")
 
 // passesThrough lists the ops between a product and the gate of a gated MLP.
-var passesThrough = map[string]bool{
-	"Add": true, "Mul": true, "Sub": true, "Div": true, "Clip": true, "Min": true, "Max": true, "Concat": true,
-	"Reshape": true, "Transpose": true, "Squeeze": true, "Unsqueeze": true, "Flatten": true, "Cast": true,
-	"Slice": true, "Split": true, "Neg": true, "Where": true,
-}
+var passesThrough = onnx.Words(`
+	Add Mul Sub Div Clip Min Max Concat Reshape Transpose Squeeze Unsqueeze Flatten Cast Slice Split Neg Where
+`)

@@ -3,10 +3,7 @@ package notation
 import "github.com/mojo-patch/mojo-patch/onnx"
 
 // Commutative lists the standard ops whose two inputs may be exchanged.
-var Commutative = map[string]bool{
-	"Add": true, "Mul": true, "And": true, "Or": true, "Xor": true, "Equal": true, "Max": true, "Min": true,
-	"Sum": true, "Mean": true, "BitwiseAnd": true, "BitwiseOr": true, "BitwiseXor": true,
-}
+var Commutative = onnx.Words("Add Mul And Or Xor Equal Max Min Sum Mean BitwiseAnd BitwiseOr BitwiseXor")
 
 // Associative lists the ops that a pattern may write with more than two arguments.
 var Associative = map[string]bool{"Add": true, "Mul": true}
@@ -27,12 +24,10 @@ func (e *Call) Neutral() (x float64, ok bool) {
 
 // floatAttributes are the names of FLOAT attributes, in the standard and in onnxruntime's domain; numbers for other
 // attributes are integers.
-var floatAttributes = map[string]bool{
-	"alpha": true, "beta": true, "epsilon": true, "bias": true, "lambd": true, "gamma": true, "momentum": true,
-	"clip": true, "low": true, "high": true, "mean": true, "scale": true, "softcap": true, "cubic_coeff_a": true,
-	"extrapolation_value": true, "spatial_scale": true, "value_float": true, "ratio": true, "max": true, "min": true,
-	"mask_filter_value": true, "swiglu_limit": true, "activation_alpha": true, "activation_beta": true,
-}
+var floatAttributes = onnx.Words(`
+	alpha beta epsilon bias lambd gamma momentum clip low high mean scale softcap cubic_coeff_a extrapolation_value
+	spatial_scale value_float ratio max min mask_filter_value swiglu_limit activation_alpha activation_beta
+`)
 
 // AttributeType returns the type of an attribute that is given as a number, by its name.
 func AttributeType(name string) onnx.AttributeType {

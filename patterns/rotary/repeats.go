@@ -12,12 +12,10 @@ import (
 const maxRepeats = 64
 
 // elementwise lists the ops of one operand that return equal numbers for equal ones.
-var elementwise = map[string]bool{
-	"Cos": true, "Sin": true, "Cast": true, "CastLike": true, "Neg": true, "Identity": true,
-}
+var elementwise = onnx.Words("Cos Sin Cast CastLike Neg Identity")
 
 // sidewise lists such ops of two operands.
-var sidewise = map[string]bool{"Mul": true, "Div": true, "Add": true, "Sub": true, "Pow": true}
+var sidewise = onnx.Words("Mul Div Add Sub Pow")
 
 // Repeats reports whether the last axis of v is known to hold every element twice: in two equal halves or, with
 // neighbors, each beside its double. Tables of cosines and sines are often written so.

@@ -109,8 +109,7 @@ func (p *reader) constants(way *probe.Plan) (list []float64) {
 }
 
 // combining are the ops that combine logits with numbers.
-var combining = map[string]bool{"Add": true, "Clip": true, "Div": true, "Max": true, "Min": true, "Mul": true,
-	"Pow": true, "Sub": true}
+var combining = onnx.Words("Add Clip Div Max Min Mul Pow Sub")
 
 // greatestAsked bounds the numbers near which logits are tried. Greater ones mask scores.
 const greatestAsked = 1e8

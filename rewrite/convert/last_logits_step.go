@@ -67,13 +67,13 @@ func (c *logitsCut) forAllRows(v *onnx.Value, rank, axis int) bool {
 }
 
 // rowwise are the ops with one input that treat each element by itself.
-var rowwise = words(`
+var rowwise = onnx.Words(`
 	Abs Cast Clip Dropout Elu Erf Exp Gelu HardSigmoid HardSwish Identity LeakyRelu Log Mish Neg Reciprocal Relu
 	Selu Sigmoid Softplus Softsign Sqrt Swish Tanh ThresholdedRelu
 `)
 
 // beside are the ops that combine elements of several inputs.
-var beside = set("Add", "Div", "Max", "Min", "Mul", "PRelu", "Pow", "Sub", "Where")
+var beside = onnx.Words("Add Div Max Min Mul PRelu Pow Sub Where")
 
 // step returns the input of a node that holds the rows, for an op that treats each position by itself.
 func (c *logitsCut) step(n *onnx.Node, p *logitsPath) (int, error) {

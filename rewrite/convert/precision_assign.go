@@ -24,29 +24,29 @@ const (
 func (k kind) float32() bool { return k > half }
 
 // moving are the ops that only move elements.
-var moving = words(`
+var moving = onnx.Words(`
 	Compress Concat DepthToSpace Dropout Expand Flatten Gather GatherElements GatherND Identity Pad Reshape
 	ReverseSequence ScatterElements ScatterND Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze Where
 `)
 
 // elementwise are the ops whose result elements depend only on the same element of each input.
-var elementwise = words(`
+var elementwise = onnx.Words(`
 	Abs Add Ceil Clip Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Max Mean Min Mish Mod Mul Neg
 	PRelu Pow Reciprocal Relu Round Selu Sigmoid Sign Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu
 `)
 
 // comparing are the ops that read floats and return booleans.
-var comparing = set("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+var comparing = onnx.Words("Equal Greater GreaterOrEqual Less LessOrEqual")
 
 var (
-	reducing = words(`
+	reducing = onnx.Words(`
 	ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
 	ReduceSumSquare
 `)
-	trigonometric = set("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Sin", "Sinh", "Tan")
+	trigonometric = onnx.Words("Acos Acosh Asin Asinh Atan Atanh Cos Cosh Sin Sinh Tan")
 	// sensitive are the elementwise ops whose results exceed the range of float16 or lose digits in half types.
-	sensitive = set("Exp", "Log", "Reciprocal", "Softplus", "Sqrt")
-	choosing  = set("ArgMax", "ArgMin", "TopK")
+	sensitive = onnx.Words("Exp Log Reciprocal Softplus Sqrt")
+	choosing  = onnx.Words("ArgMax ArgMin TopK")
 )
 
 // kindOf returns the kind of an operand.

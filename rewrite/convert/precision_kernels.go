@@ -2,7 +2,6 @@ package convert
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/onnx"
@@ -15,7 +14,7 @@ import (
 
 // alwaysFloat32 are ops with inputs that the standard has only in float32, ops that create numbers, and ops that were
 // not tried with any provider in half types.
-var alwaysFloat32 = words(`
+var alwaysFloat32 = onnx.Words(`
 	AffineGrid Bernoulli BitCast BlackmanWindow CausalConvWithState Celu CenterCropPad Col2Im CumProd DFT DeformConv
 	DequantizeLinear Det DynamicQuantizeLinear EyeLike GridSample HammingWindow HannWindow ImageDecoder LRN
 	LinearAttention MatMulInteger MaxRoiPool MaxUnpool MeanVarianceNormalization MelWeightMatrix Multinomial
@@ -24,14 +23,14 @@ var alwaysFloat32 = words(`
 `)
 
 // cpuBFloat16 are the ops for which the CPU provider has bfloat16 kernels.
-var cpuBFloat16 = words(`
+var cpuBFloat16 = onnx.Words(`
 	Cast Concat Constant ConstantOfShape Flatten Gather GatherElements GatherND Identity If IsInf IsNaN
 	LayerNormalization Loop Reshape Scan ScatterElements ScatterND Shape Sign Slice Split Squeeze Transpose
 	Unsqueeze
 `)
 
 // noCUDABFloat16 are the ops for which the CUDA provider has no bfloat16 kernels.
-var noCUDABFloat16 = words(`
+var noCUDABFloat16 = onnx.Words(`
 	ArgMax ArgMin AveragePool BatchNormalization Ceil Clip CumSum DepthToSpace Elu Equal Floor GRU GlobalAveragePool
 	GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GroupNormalization HardSigmoid HardSwish Hardmax
 	InstanceNormalization IsInf LSTM Less LessOrEqual Log LogSoftmax LpNormalization LpPool Max MaxPool Mean Min
@@ -63,17 +62,6 @@ func (p *precision) computes(n *onnx.Node) bool {
 	}
 	return true
 }
-
-func set(names ...string) map[string]bool {
-	s := make(map[string]bool, len(names))
-	for _, n := range names {
-		s[n] = true
-	}
-	return s
-}
-
-// words returns the set of names in a text.
-func words(text string) map[string]bool { return set(strings.Fields(text)...) }
 
 // fromCastLike is the first opset in which the definition of a fused op does not depend on its types.
 const fromCastLike = 15

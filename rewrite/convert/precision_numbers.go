@@ -178,7 +178,7 @@ func widen(m *onnx.Model, r *PrecisionReport) error {
 	return p.removeCasts()
 }
 
-var typeAttributes = set("to", "dtype", "output_dtype", "output_datatype", "softmax_precision", "stash_type")
+var typeAttributes = onnx.Words("to dtype output_dtype output_datatype softmax_precision stash_type")
 
 func widened(t *onnx.Tensor, r *PrecisionReport) (*onnx.Tensor, error) {
 	missing := false

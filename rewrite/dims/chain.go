@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/onnx"
 	"github.com/mojo-patch/mojo-patch/reference"
@@ -162,16 +161,10 @@ func scores(n *onnx.Node, s *reference.Scope) [][]int {
 }
 
 // elementwise are the ops whose operands broadcast, Expand, and ops of one operand by which models compute indices.
-var elementwise = set("Add Sub Mul Div And Or Xor Where Expand Equal Less LessOrEqual Greater GreaterOrEqual Min Max " +
-	"Pow Mod Abs Not Sign Neg Log Ceil Floor Round Clip")
-
-func set(words string) map[string]bool {
-	made := map[string]bool{}
-	for _, w := range strings.Fields(words) {
-		made[w] = true
-	}
-	return made
-}
+var elementwise = onnx.Words(`
+	Add Sub Mul Div And Or Xor Where Expand Equal Less LessOrEqual Greater GreaterOrEqual Min Max Pow Mod Abs Not
+	Sign Neg Log Ceil Floor Round Clip
+`)
 
 // traced lists, for each axis along which only some operands of a failed node grew, and for all these axes, the
 // constants from which the other operands have them. Each alone would fail at an earlier node, next to the others.

@@ -246,7 +246,7 @@ func longer(short, long []int, axis int) bool {
 }
 
 // sized are the attributes that may be sizes of inputs.
-var sized = set("kernel_shape strides split k pads starts ends output_shape shape repeats")
+var sized = onnx.Words("kernel_shape strides split k pads starts ends output_shape shape repeats")
 
 // firstShapes returns the shapes of the nodes' first inputs.
 func (a *analysis) firstShapes(c *choice, sizes []int64) (map[*onnx.Node][]int, error) {

@@ -493,7 +493,7 @@ func (m *memo) operands(n *onnx.Node, s *reference.Scope, bound map[*onnx.Value]
 }
 
 // random are the ops that compute something else each time.
-var random = set("Bernoulli RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Dropout")
+var random = onnx.Words("Bernoulli RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Dropout")
 
 // find returns the outputs of an earlier call with these operands, or nil.
 func (m *memo) find(n *onnx.Node, in []*reference.Tensor) []*reference.Tensor {

@@ -156,7 +156,7 @@ func (f *folder) trial(n *onnx.Node, from []*onnx.Value) (inputs []*onnx.Value, 
 }
 
 // views are ops that keep the order of all elements.
-var views = map[string]bool{"Reshape": true, "Squeeze": true, "Unsqueeze": true, "Flatten": true, "Identity": true}
+var views = onnx.Words("Reshape Squeeze Unsqueeze Flatten Identity")
 
 // origin returns the value that v is a view of.
 func origin(v *onnx.Value) *onnx.Value {

@@ -117,7 +117,7 @@ var models = []made{
 			add, at := onnx.StringAttr("reduction", "add"), onnx.NewInt64s("at", []int64{0, 3, 3, 1})
 			at.Dims = []int64{2, 2}
 			b.Output(b.Op("ScatterElements", x, b.Constant(at), b.Op("Slice", x, b.Ints(0), b.Ints(2)), add))
-			b.Output(b.Op("ScatterND", y, b.Constant(onnx.NewInt64s("rows", []int64{1})), b.Input("u", onnx.BFloat16, 2), add))
+			b.Output(b.Op("ScatterND", y, b.Ints(1), b.Input("u", onnx.BFloat16, 2), add))
 		}},
 	{"float16 is onnxruntime's to cast", 21, "Sigmoid", "", func(b *onnxtest.Builder) {
 		b.Output(b.Op("Sigmoid", b.Input("x", onnx.Float16, "n", 4)))

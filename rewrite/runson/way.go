@@ -28,13 +28,11 @@ var moved = []widening{
 
 // moves are the ops whose results are elements of their inputs, or positions of elements, for any type (see also
 // fixed).
-var moves = map[string]bool{"ArgMax": true, "ArgMin": true, "Clip": true, "Compress": true, "Concat": true,
-	"DepthToSpace": true, "Equal": true, "Expand": true, "Flatten": true, "Gather": true, "GatherElements": true,
-	"GatherND": true, "Greater": true, "GreaterOrEqual": true, "Identity": true, "Less": true, "LessOrEqual": true,
-	"Max": true, "Min": true, "Pad": true, "ReduceMax": true, "ReduceMin": true, "Reshape": true,
-	"ReverseSequence": true, "ScatterElements": true, "ScatterND": true, "Slice": true, "SpaceToDepth": true,
-	"Split": true, "Squeeze": true, "Tile": true, "TopK": true, "Transpose": true, "Trilu": true, "Unsqueeze": true,
-	"Where": true}
+var moves = onnx.Words(`
+	ArgMax ArgMin Clip Compress Concat DepthToSpace Equal Expand Flatten Gather GatherElements GatherND Greater
+	GreaterOrEqual Identity Less LessOrEqual Max Min Pad ReduceMax ReduceMin Reshape ReverseSequence ScatterElements
+	ScatterND Slice SpaceToDepth Split Squeeze Tile TopK Transpose Trilu Unsqueeze Where
+`)
 
 // fixed reports whether input i keeps its type: an index, size or condition.
 func fixed(n *onnx.Node, i int) bool {

@@ -3,7 +3,6 @@ package streams
 import (
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/mojo-patch/mojo-patch/fused"
 	"github.com/mojo-patch/mojo-patch/golden"
@@ -15,27 +14,20 @@ import (
 // numbers that leave the range of their type. A node without a law does not change: the exponents of its inputs and
 // outputs stay 0.
 
-func words(text string) map[string]bool {
-	list := map[string]bool{}
-	for _, w := range strings.Fields(text) {
-		list[w] = true
-	}
-	return list
-}
-
 var (
 	// alike are the ops whose float inputs and outputs grow together: they move elements, compare, add, or are linear
 	// for positive factors.
-	alike = words(`
+	alike = onnx.Words(`
 		Abs Add Compress Concat CumSum DepthToSpace Expand Flatten Gather GatherElements GatherND GlobalAveragePool
 		GlobalMaxPool Identity LeakyRelu Max Mean Min Neg Relu Reshape ReverseSequence Slice SpaceToDepth Split Squeeze
 		Sub Sum Tile Transpose Trilu Unsqueeze Where ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum
 	`)
 	// first are the ops whose first input and first output grow together, and whose other inputs are slopes or rotary
 	// tables.
-	first = words(`AveragePool Dropout MaxPool PRelu RotaryEmbedding TopK`)
+	first = onnx.Words(`AveragePool Dropout MaxPool PRelu RotaryEmbedding TopK`)
 	// choices are the ops whose outputs do not change if all float inputs grow together.
-	choices = words(`ArgMax ArgMin Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Shape Sign Size NonZero`)
+	choices = onnx.Words(`ArgMax ArgMin Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual NonZero Shape Sign
+		Size`)
 )
 
 // law adds the equations of a node.

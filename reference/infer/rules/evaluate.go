@@ -35,8 +35,9 @@ func (c *Call) Run(w int, rule Rule, buffer []Result) []Result {
 }
 
 // random are the ops whose outputs do not follow from their inputs.
-var random = map[string]bool{"RandomNormal": true, "RandomUniform": true, "RandomNormalLike": true,
-	"RandomUniformLike": true, "Multinomial": true, "Bernoulli": true, "Dropout": true}
+var random = onnx.Words(`
+	RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli Dropout
+`)
 
 // evaluate computes the outputs if all inputs are known and no output has more than MaxElements elements. It reports
 // whether the values are known now.
@@ -112,8 +113,7 @@ func fits(s []int64, shape []int) bool {
 }
 
 // ring lists the ops that add and multiply.
-var ring = map[string]bool{"Add": true, "Cast": true, "CastLike": true, "Mul": true, "Neg": true, "ReduceProd": true,
-	"ReduceSum": true, "Sub": true, "Sum": true}
+var ring = onnx.Words("Add Cast CastLike Mul Neg ReduceProd ReduceSum Sub Sum")
 
 // maxPeriod bounds the divisors with which lists of places repeat often enough in all worlds.
 const maxPeriod = 256

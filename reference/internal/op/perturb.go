@@ -90,9 +90,10 @@ func (c *Call) Adder(t onnx.DataType, add func(a, x float64) float64) func(a, x 
 }
 
 // roundedAlike are the ops whose results every implementation rounds in the same way, if at all: once, to nearest.
-var roundedAlike = map[string]bool{"Abs": true, "Add": true, "Ceil": true, "Clip": true, "Div": true, "Floor": true,
-	"Gemm": true, "MatMul": true, "Max": true, "Min": true, "Mod": true, "Mul": true, "Neg": true, "ReduceMax": true,
-	"ReduceMin": true, "ReduceSum": true, "Relu": true, "Round": true, "Sign": true, "Sub": true, "Sum": true}
+var roundedAlike = onnx.Words(`
+	Abs Add Ceil Clip Div Floor Gemm MatMul Max Min Mod Mul Neg ReduceMax ReduceMin ReduceSum Relu Round Sign Sub
+	Sum
+`)
 
 // roundPerturbed rounds in place and moves values that were rounded, or are never exact, by a unit in the last place,
 // up or down. Exact values stay, so integers do. So do zeros, which are exact or come from moved numbers.
