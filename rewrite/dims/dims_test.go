@@ -176,6 +176,7 @@ var forms = map[string]struct {
 	"buckets, causal":      {biased(earlier), 2, 7, 0, ""},
 	"slopes":               {biased(slopes), 2, 7, 0, ""},
 	"indices by distance":  {learned(99), 2, 7, 0, "may have a limit that is not reached at the size 7"},
+	"indices by magnitude": {biased(magnitudes), 2, 7, 0, "may have a limit that is not reached at the size 7"},
 	"indices, recorded":    {learned(99), 2, 7, 10, ""},
 	"a limit, recorded":    {learned(8), 2, 7, 10, "no choice of constants reproduces"},
 	"ones for Trilu":       {biased(triangle), 2, 6, 0, ""},
@@ -484,13 +485,20 @@ func slopes(b *onnxtest.Builder, n int) *onnx.Value {
 
 // learned has a bias for each distance, up to a limit.
 func learned(limit int) graph {
-	return biased(func(b *onnxtest.Builder, n int) *onnx.Value {
-		v := make([]float32, 65)
-		for i := range v {
-			v[i] = float32(math.Sin(float64(i * i)))
-		}
-		return b.Op("Gather", b.Floats(ints(65), v...), distances(b, n, limit, 32))
-	})
+	return biased(func(b *onnxtest.Builder, n int) *onnx.Value { return lookedUp(b, distances(b, n, limit, 32)) })
+}
+
+// magnitudes has a bias for each magnitude of a distance.
+func magnitudes(b *onnxtest.Builder, n int) *onnx.Value {
+	return lookedUp(b, b.Op("Cast", b.Op("Abs", distances(b, n, 99, 0)), onnx.IntAttr("to", int64(onnx.Int32))))
+}
+
+func lookedUp(b *onnxtest.Builder, indices *onnx.Value) *onnx.Value {
+	v := make([]float32, 65)
+	for i := range v {
+		v[i] = float32(math.Sin(float64(i * i)))
+	}
+	return b.Op("Gather", b.Floats(ints(65), v...), indices)
 }
 
 // triangle makes a mask of ones.

@@ -106,6 +106,9 @@ func (c *choice) isMask(a *analysis, k *constant, dim int) bool {
 	return k.family.step && f != nil && f[dim].num != 0
 }
 
+// unlimited are the ops whose results grow with distances.
+var unlimited = onnx.Words("Add Sub Mul Div Neg Abs Cast Floor Ceil Round Sqrt Log")
+
 // indices reports whether what follows from a table are indices of other tensors: all of it, whatever computes them, or
 // else some of it, without an op that may limit them.
 func (c *constant) indices(all bool) bool {
@@ -119,9 +122,7 @@ func (c *constant) indices(all bool) bool {
 			return all
 		}
 		seen[n] = true
-		if !n.MovesElements() && !(all && elementwise[n.OpType]) &&
-			!slices.Contains([]string{"Add", "Sub", "Mul", "Neg"}, n.OpType) ||
-			len(n.Outputs) != 1 || n.Outputs[0].IsOutput() {
+		if !n.MovesElements() && !(all && elementwise[n.OpType]) && !unlimited[n.OpType] || len(n.Outputs) != 1 || n.Outputs[0].IsOutput() {
 			return false
 		}
 		for _, u := range n.Outputs[0].Uses() {
