@@ -122,7 +122,8 @@ func (c *constant) indices(all bool) bool {
 			return all
 		}
 		seen[n] = true
-		if !n.MovesElements() && !(all && elementwise[n.OpType]) && !unlimited[n.OpType] || len(n.Outputs) != 1 || n.Outputs[0].IsOutput() {
+		if !n.MovesElements() && !(all && elementwise[n.OpType]) && !unlimited[n.OpType] ||
+			len(n.Outputs) != 1 || n.Outputs[0].IsOutput() {
 			return false
 		}
 		for _, u := range n.Outputs[0].Uses() {
