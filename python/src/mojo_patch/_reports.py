@@ -342,8 +342,9 @@ class Rounding:
 @dataclass(frozen=True)
 class Paged:
     """Caches that became pools of blocks; last_only: logits have a row per sequence, instead of per token. type is the
-    type of the codes in the pools, whose scales take scale_bytes per block, and "" for the model's own type. stand_ins
-    counts the products that the proof computed by stand-ins."""
+    type of the codes in the pools, whose scales take scale_bytes per block, and "" for the model's own type. window is
+    the longest window of attention, 0 without any. stand_ins counts the products that the proof computed by stand-ins.
+    """
 
     form: str
     block: int
@@ -356,6 +357,7 @@ class Paged:
     type: str = ""
     scales: List[str] = field(default_factory=list)
     scale_bytes: int = 0
+    window: int = 0
     rounding: Optional[Rounding] = None
     check: Optional[Check] = None
     stand_ins: int = 0
