@@ -223,14 +223,15 @@ func (v Version) Refused(device, domain, name string, opset int64, inputs []onnx
 	return refused
 }
 
-// RefusedReduction returns why a device has no kernel for the reduction of a scatter, or nil. The CPU's kernels accept
-// half types, but fail when they reduce them.
-func RefusedReduction(device string, n *onnx.Node, t onnx.DataType) error {
+// RefusedReduction returns why a device has no kernel for the reduction of a scatter with inputs of these types, or
+// nil. The CPU's kernels accept half types, but fail when they reduce them.
+func RefusedReduction(device string, n *onnx.Node, inputs []onnx.DataType) error {
 	r := n.AttrString("reduction", "none")
-	if device != CPU || !t.IsHalf() || r == "none" || !n.Is("ScatterElements") && !n.Is("ScatterND") {
+	if device != CPU || r == "none" || !n.Is("ScatterElements") && !n.Is("ScatterND") || len(inputs) == 0 ||
+		!inputs[0].IsHalf() {
 		return nil
 	}
-	return fmt.Errorf("the kernel for %s has no reduction %q of %s", device, r, t)
+	return fmt.Errorf("the kernel for %s has no reduction %q of %s", device, r, inputs[0])
 }
 
 // refuses returns an error that names an input the kernel does not accept, or nil.

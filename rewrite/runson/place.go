@@ -71,10 +71,8 @@ func older(a, b string) bool {
 // refused returns why the provider has no kernel for a node with inputs of these types in a model that imports this
 // opset of the node's domain, or nil if it has one.
 func (p *Place) refused(n *onnx.Node, opset int64, types []onnx.DataType) error {
-	if len(types) > 0 {
-		if err := kernels.RefusedReduction(p.Device, n, types[0]); err != nil {
-			return err
-		}
+	if err := kernels.RefusedReduction(p.Device, n, types); err != nil {
+		return err
 	}
 	err := p.Version.Refused(p.Device, n.Domain, n.OpType, opset, types)
 	if err != nil && p.Device == kernels.CPU && slices.Contains(types, onnx.Float16) {

@@ -106,8 +106,8 @@ func listed(device string, n *onnx.Node, m *onnx.Model, facts *infer.Facts) (on 
 	}
 	opset, runtime := m.Opset(n.Domain), kernels.Newest(device)
 	refused = runtime.Refused(device, n.Domain, n.OpType, opset, types)
-	if refused == nil && len(types) > 0 {
-		refused = kernels.RefusedReduction(device, n, types[0])
+	if refused == nil {
+		refused = kernels.RefusedReduction(device, n, types)
 	}
 	switch {
 	case refused == nil:
