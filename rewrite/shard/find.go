@@ -344,19 +344,24 @@ func (b *block) isPresent(v *onnx.Value) bool {
 	if !v.IsOutput() || v.Producer == nil {
 		return false
 	}
-	p := v.Producer
-	for depth := 0; depth < casts && p.Is("Cast") && p.Inputs[0].Producer != nil; depth++ {
-		p = p.Inputs[0].Producer
+	if v = uncast(v); v.Producer == nil {
+		return b.isHeldInput(v)
 	}
-	return slices.ContainsFunc(p.Inputs, b.isHeldInput)
+	return slices.ContainsFunc(v.Producer.Inputs, b.isHeldInput)
 }
 
 // isHeldInput reports whether v is an input of which the ranks have parts, perhaps cast to another type.
 func (b *block) isHeldInput(v *onnx.Value) bool {
+	v = uncast(v)
+	return v != nil && v.IsInput && b.isHeld(v)
+}
+
+// uncast returns the value before some Casts.
+func uncast(v *onnx.Value) *onnx.Value {
 	for depth := 0; depth < casts && v != nil && v.Producer != nil && v.Producer.Is("Cast"); depth++ {
 		v = v.Producer.Inputs[0]
 	}
-	return v != nil && v.IsInput && b.isHeld(v)
+	return v
 }
 
 // addFirst adds partial sums before they are reduced, so that one reduction serves both.

@@ -87,12 +87,12 @@ func (p *Plan) Check(folder string, rank int64) error {
 		return fmt.Errorf("%s is not as mojo-patch shard wrote it: restore it, or pass it as --plan to "+
 			"mojo-patch shard and run the new folder", filepath.Join(folder, PlanFile))
 	}
-	m, err := onnx.Read(filepath.Join(folder, RankFile(rank)))
+	path := filepath.Join(folder, RankFile(rank))
+	m, err := onnx.Read(path)
 	if err != nil {
 		return nil
 	}
 	defer m.Close()
-	path := filepath.Join(folder, RankFile(rank))
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
 			if isCollective(n) && n.AttrString(fused.AttrPlan, p.Digest) != p.Digest {
