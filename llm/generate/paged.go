@@ -379,7 +379,7 @@ func (b *batch) write(e *pagedEnd, k, end int) error {
 	return err
 }
 
-// tableOf returns the block table of a group for a run. The first block that is kept stands for those that are freed.
+// tableOf returns the block table of a group for a run. Freed blocks have the number of the first block that is kept.
 func (b *batch) tableOf(step []pagedPart, k int) (table []int64, columns int) {
 	columns = 1
 	for _, part := range step {

@@ -67,9 +67,9 @@ func (b *block) checkDims() *reason.Reason {
 	return nil
 }
 
-// checkResult returns a reason if the scores or the result may have other rows or another batch than the operands. If
-// the graph runs only with one size, such as that of an added table, all worlds have this size, and in them a Slice of
-// so many rows takes all rows.
+// checkResult returns a reason if the scores or the result may have other rows or another batch than the operands. A
+// graph may run only with one size, such as that of an added table. Then all worlds have this size, and a Slice of as
+// many rows takes all rows in them.
 func (b *block) checkResult() *reason.Reason {
 	s, keys := b.site, b.site.KAxes
 	k := s.K

@@ -84,7 +84,7 @@ class Engine:
         """A run has up to prompt_tokens tokens of prompts, in chunks. The pools have room for pool tokens."""
         self.session = open_session(model, threads)
         inputs, outputs = self.session.get_inputs(), self.session.get_outputs()
-        self.tables = [x.name for x in inputs if x.name.startswith("block_table")]  # also that of layers with a window
+        self.tables = [x.name for x in inputs if x.name.startswith("block_table")]  # windowed layers have one
         if not self.tables:
             raise ValueError(f"{model} has no input block_table: patch it with --cache paged")
         self.logits, [number, self.vocabulary] = next((x.name, x.shape) for x in outputs if len(x.shape) == 2)

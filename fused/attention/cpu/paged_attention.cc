@@ -88,8 +88,8 @@ struct Step {
     return nullptr;
   }
 
-  // Rows writes the row of each key of a sequence. The first key that a token sees stands for those before it: tiles of
-  // keys begin there.
+  // Rows writes the row of each key of a sequence. Keys before the first one that a token sees get the row of that one,
+  // since tiles of keys begin there.
   void Rows(size_t b, size_t window, size_t* rows) const {
     const size_t length = Length(b), last = static_cast<size_t>(past[b]) + 1;
     const size_t seen = window > 0 && last > window ? std::min(length, last - window) : 0;
